@@ -13,6 +13,8 @@ from pathlib import Path
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from django.core.exceptions import ImproperlyConfigured
+from django.templatetags.static import static
+from django.urls import reverse_lazy
 
 BASE_DIR = Path(__file__).resolve().parent.parent
 
@@ -176,6 +178,7 @@ INSTALLED_APPS = [
     "django.contrib.messages",
     "django.contrib.staticfiles",
     "channels",
+    "ninja",
     "gateway",
     "conversations",
     "admin_ui",
@@ -183,7 +186,7 @@ INSTALLED_APPS = [
 MIDDLEWARE = [
     "admin_ui.csp.csp",
     "django.middleware.security.SecurityMiddleware",
-    "whitenoise.middleware.WhiteNoiseMiddleware",
+    "admin_ui.assets.Assets",
     "django.contrib.sessions.middleware.SessionMiddleware",
     "django.middleware.common.CommonMiddleware",
     "django.middleware.csrf.CsrfViewMiddleware",
@@ -195,6 +198,7 @@ ROOT_URLCONF = "gateway.urls"
 TEMPLATES = [
     {
         "BACKEND": "django.template.backends.django.DjangoTemplates",
+        "DIRS": [BASE_DIR / "admin_ui" / "overrides"],  # before the theme's, which comes before ours among the apps
         "APP_DIRS": True,
         "OPTIONS": {
             "context_processors": [
@@ -215,10 +219,10 @@ LANGUAGE_CODE = "en"
 TIME_ZONE = "UTC"
 USE_TZ = True
 STATIC_URL = "/static/"
-STATIC_ROOT = STATE_DIR / "static"
 WHITENOISE_USE_FINDERS = True  # no collectstatic step: files come from the installed packages
 WHITENOISE_AUTOREFRESH = False
 LOGIN_URL = "/admin/login/"
+LOGIN_REDIRECT_URL = "/admin/"
 SESSION_COOKIE_AGE = 8 * 3600
 SESSION_SAVE_EVERY_REQUEST = True
 SESSION_COOKIE_NAME = "__Host-igw-session" if IS_HTTPS else "igw-session"
@@ -234,4 +238,75 @@ LOGGING = {
     "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "line"}},
     "root": {"handlers": ["stderr"], "level": LOG_LEVEL.upper()},
     "loggers": {"django.request": {"level": "ERROR"}, "httpx": {"level": "WARNING"}},
+}
+
+# ---- admin theme ----------------------------------------------------------------------------------------------------
+
+
+def _page(title: str, icon: str, model: str) -> dict[str, object]:
+    """A sidebar entry for those who may see the model, `app.model`."""
+    app, name = model.split(".")
+    return {
+        "title": title,
+        "icon": icon,
+        "link": reverse_lazy(f"admin:{app}_{name}_changelist"),
+        "permission": lambda request: request.user.has_perm(f"{app}.view_{name}"),
+    }
+
+
+UNFOLD = {
+    "SITE_TITLE": "IGW",
+    "SITE_HEADER": "IGW",
+    "SITE_SUBHEADER": "Inference gateway",
+    "SITE_SYMBOL": "hub",
+    "SITE_URL": None,
+    "SITE_FAVICONS": [{"rel": "icon", "type": "image/svg+xml", "href": lambda request: static("admin_ui/favicon.svg")}],
+    "STYLES": [lambda request: static("admin_ui/admin.css")],
+    "LOGIN": {"form": "admin_ui.login.LoginForm"},
+    "COLORS": {
+        "primary": {
+            "50": "oklch(98.4% .014 180.72)",
+            "100": "oklch(95.3% .051 180.801)",
+            "200": "oklch(91% .096 180.426)",
+            "300": "oklch(85.5% .138 181.071)",
+            "400": "oklch(77.7% .152 181.912)",
+            "500": "oklch(70.4% .14 182.503)",
+            "600": "oklch(51.1% .096 186.391)",
+            "700": "oklch(43.7% .078 188.216)",
+            "800": "oklch(38.6% .063 188.416)",
+            "900": "oklch(33% .052 189)",
+            "950": "oklch(27.7% .046 192.524)",
+        }
+    },
+    "SIDEBAR": {
+        "show_search": False,
+        "navigation": [
+            {
+                "title": "Serving",
+                "items": [
+                    _page("Pools", "hub", "gateway.pool"),
+                    _page("Workers", "memory", "gateway.worker"),
+                    _page("Vendor accounts", "cloud", "gateway.vendoraccount"),
+                ],
+            },
+            {
+                "title": "Access",
+                "items": [
+                    _page("Teams", "groups", "gateway.team"),
+                    _page("API keys", "key", "gateway.apikey"),
+                    _page("Users", "person", "auth.user"),
+                    _page("Groups", "shield_person", "auth.group"),
+                ],
+            },
+            {
+                "title": "Records",
+                "items": [
+                    _page("Exchanges", "forum", "conversations.exchange"),
+                    _page("Revisions", "history", "gateway.configrevision"),
+                    _page("Audit events", "fact_check", "gateway.auditevent"),
+                    {"title": "Control API", "icon": "api", "link": reverse_lazy("api-docs")},
+                ],
+            },
+        ],
+    },
 }

@@ -1,0 +1,13 @@
+"""The services by name. A new one is a module beside this and a line here."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from gateway.services import text
+from gateway.services.base import Service
+
+_ALL = (Service(text.CHAT, text.CHAT_PATH, text.read_chat, text.chat_body, text.chat_usage, text.ChatStream),)
+
+SERVICES: Mapping[str, Service] = MappingProxyType({service.name: service for service in _ALL})

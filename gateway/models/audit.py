@@ -24,7 +24,7 @@ class ConfigRevision(models.Model):
 
 
 class AuditEvent(models.Model):
-    """One object's change in a revision. `chain` is an HMAC over the previous event's chain and this event's content."""
+    """One object's change in a revision. `chain` is an HMAC over the event before and this one (runtime/audit)."""
 
     class Action(models.TextChoices):
         CREATE = "create", "create"

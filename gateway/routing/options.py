@@ -7,6 +7,7 @@ A group of options is a frozen dataclass whose fields are made by `option()`. `r
 from __future__ import annotations
 
 import dataclasses
+import functools
 import types
 import typing
 from collections.abc import Mapping
@@ -58,6 +59,11 @@ class Problem:
 
 def describe(options: type) -> list[OptionInfo]:
     """The options of a group in their declared order."""
+    return list(_described(options))
+
+
+@functools.cache  # type hints are compiled each time they are asked for, and a build asks for every pool
+def _described(options: type) -> list[OptionInfo]:
     hints = typing.get_type_hints(options)
     infos = []
     for field in dataclasses.fields(options):

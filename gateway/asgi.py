@@ -13,11 +13,15 @@ from __future__ import annotations
 from typing import Any
 
 from channels.routing import ProtocolTypeRouter
+from django.core.asgi import get_asgi_application
 
 from gateway.entry.http import DataPlane
 from gateway.entry.operations import Operations
 from gateway.entry.reply import AsgiClient, Receive, Scope, Send
 from gateway.protocol.faults import Fault, FaultKind
+from gateway.wiring import Gateway, Plane
+
+_DJANGO_BODY_BYTES = 5 * 2**20  # above settings.DATA_UPLOAD_MAX_MEMORY_SIZE Django refuses by itself
 
 
 class FrontDoor:
@@ -70,12 +74,15 @@ class CappedBody:
         await self._app(scope, counted, send)
 
 
-def front_door(
-    data: DataPlane | None, operations: Operations, django: Any | None, websocket: Any | None, clock: Any
-) -> ProtocolTypeRouter:
-    """The ASGI application of a process; what is None is not served there."""
-    capped = CappedBody(django, 5 * 2**20, clock) if django is not None else None
-    applications: dict[str, Any] = {"http": FrontDoor(data, operations, capped, clock)}
-    if websocket is not None:
-        applications["websocket"] = websocket
-    return ProtocolTypeRouter(applications)
+def front_door(data: DataPlane | None, operations: Operations, django: Any | None, clock: Any) -> ProtocolTypeRouter:
+    """The ASGI application over these parts; what is None is not served there."""
+    capped = CappedBody(django, _DJANGO_BODY_BYTES, clock) if django is not None else None
+    return ProtocolTypeRouter({"http": FrontDoor(data, operations, capped, clock)})
+
+
+def application(gateway: Gateway) -> ProtocolTypeRouter:
+    """The ASGI application of a process."""
+    operations = Operations(gateway, gateway.table, gateway.metrics.scrape, gateway.clock)
+    data = gateway.data_plane if gateway.plane is not Plane.CONTROL else None
+    django = get_asgi_application() if gateway.plane is not Plane.DATA else None
+    return front_door(data, operations, django, gateway.clock)

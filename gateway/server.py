@@ -24,10 +24,11 @@ import uvicorn
 from channels.routing import ProtocolTypeRouter
 from django.conf import settings
 
+from gateway.asgi import application
 from gateway.entry.guard import GuardedProtocol, GuardLimits, sweep
 from gateway.entry.reply import Receive, Scope, Send
 from gateway.runtime.lineage import die_with_parent
-from gateway.wiring import Gateway, Plane, application
+from gateway.wiring import Gateway, Plane
 
 logger = logging.getLogger(__name__)
 
@@ -105,6 +106,8 @@ def run_place(place: Place, *, is_alone: bool) -> None:
         backlog=4096,
     )
     logging.getLogger("uvicorn").setLevel(logging.WARNING)
+    for name in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(name, _already_stopping)
     GatewayServer(config, gateway).run(sockets=[listener])
 
 
@@ -117,6 +120,10 @@ def run_all() -> int:
     for port in {place.port for place in wanted}:
         _listen(settings.HOST, port, shares_port=False).close()  # taken by somebody else: say so once, not per child
     return _Parent(wanted).run()
+
+
+def _already_stopping(signum: int, frame: object) -> None:
+    """uvicorn raises the signal that ended it once more, for handlers that were there before; the exit status is 0."""
 
 
 class _Lifespan:

@@ -134,8 +134,7 @@ def _database(url: str) -> dict[str, object]:
         "PASSWORD": unquote(parts.password or ""),
         "HOST": parts.hostname or "",
         "PORT": str(parts.port or ""),
-        "CONN_HEALTH_CHECKS": True,
-        "CONN_MAX_AGE": 60,
+        "CONN_MAX_AGE": 0,  # under ASGI each request has a thread of its own, and a kept connection is lost with it
         "OPTIONS": {"connect_timeout": 5, **dict(parse_qsl(parts.query))},
     }
 

@@ -10,15 +10,11 @@ import time
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from channels.routing import ProtocolTypeRouter
 from django.conf import settings
-from django.core.asgi import get_asgi_application
 
 from conversations.recorder import PostgresRecorder
-from gateway.asgi import front_door
 from gateway.entry.auth import Authenticator
 from gateway.entry.http import DataPlane, EntryOptions
-from gateway.entry.operations import Operations
 from gateway.entry.sweeper import Patience, Sweeper
 from gateway.pipeline.answer import Answering
 from gateway.pipeline.client import Ended
@@ -79,6 +75,7 @@ class Gateway:
         self.envelope = Envelope(settings.MAX_IN_FLIGHT, settings.BODY_BUDGET_BYTES)
         self._answering = Answering(self.wire, ADAPTERS, clock, settings.HISTORY_BODY_LIMIT_BYTES, settings.VIA)
         pipeline = HttpPipeline(self.table, self.limiter, self._nudge, self._answering, clock)
+        self.clock = clock
         self.data_plane = DataPlane(
             SERVICES,
             Authenticator(settings.KEY_PEPPERS),
@@ -92,7 +89,6 @@ class Gateway:
         )
         patience = Patience(settings.BODY_TIMEOUT_S, settings.CLIENT_IDLE_S, settings.KEEPALIVE_COMMENT_S)
         self._sweeper = Sweeper(self.data_plane.running, patience, clock)
-        self._clock = clock
         self._tasks: list[asyncio.Task[None]] = []
         self._started_s = clock()
         self._register_gauges()
@@ -190,7 +186,7 @@ class Gateway:
     def diagnostics(self) -> dict[str, Any]:
         return {
             "plane": self.plane.value,
-            "uptime_s": round(self._clock() - self._started_s, 1),
+            "uptime_s": round(self.clock() - self._started_s, 1),
             "calls_running": len(self.data_plane.running),
             "redis": "up" if self.shared.is_up else "down",
             "records": {
@@ -237,8 +233,8 @@ class Gateway:
         return self._of_workers(lambda worker: _HEALTH_VALUE[worker.health.state])
 
     def _breakers(self) -> dict[tuple[str, ...], float]:
-        now_s = self._clock()
-        return self._of_workers(lambda worker: worker.breaker.state(now_s) is BreakerState.OPEN)
+        now_s = self.clock()
+        return self._of_workers(lambda worker: float(worker.breaker.state(now_s) is BreakerState.OPEN))
 
     def _revision(self) -> dict[tuple[str, ...], float]:
         return {} if self.snapshot is None else {(): self.snapshot.revision}
@@ -280,12 +276,3 @@ def _report(task: asyncio.Task[None]) -> None:
     """Background work that ends by itself is a fault that a person should see."""
     if not task.cancelled() and (error := task.exception()) is not None:
         logger.error("background work ended", exc_info=error)
-
-
-def application(gateway: Gateway) -> ProtocolTypeRouter:
-    """The ASGI application of a process."""
-    clock = time.monotonic
-    operations = Operations(gateway, gateway.table, gateway.metrics.scrape, clock)
-    data = gateway.data_plane if gateway.plane is not Plane.CONTROL else None
-    django = get_asgi_application() if gateway.plane is not Plane.DATA else None
-    return front_door(data, operations, django, None, clock)

@@ -190,11 +190,13 @@ class Answering:
 
         try:
             await answer.pump(sink)
+            rest = stream.finish()
+            if exchange.ttft_s is None and stream.has_event and not stream.error:
+                sink(b"")  # the only event had no end of its own
             if exchange.ttft_s is None:
                 raise Fault(FaultKind.UPSTREAM_PROTOCOL, "The worker ended its stream without an event.")
             if not stream.is_finished and not stream.error:
                 raise Fault(FaultKind.STREAM_INTERRUPTED, "The worker ended the stream before the answer was complete.")
-            rest = stream.finish()
             kept.add(rest)
         finally:
             kept.store()

@@ -1,4 +1,4 @@
-"""The answers of `GET /v1/models` and `GET /v1/models/{id}` (platform.openai.com/docs/api-reference/models, read 2026-11)."""
+"""The answers of `GET /v1/models` and `/v1/models/{id}` (platform.openai.com/docs/api-reference/models, 2026-11)."""
 
 from __future__ import annotations
 

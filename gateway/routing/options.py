@@ -1,4 +1,4 @@
-"""Declared options: one dataclass field gives the default, the help, the bounds, the form field, the API schema and the YAML.
+"""Declared options: one dataclass field gives default, help and bounds to forms, API schema and YAML alike.
 
 A group of options is a frozen dataclass whose fields are made by `option()`. `read_options` checks a plain mapping
 (YAML, JSON, form) against it; `describe` lists it for forms, schemas and documentation. Nothing else states a default.

@@ -181,9 +181,7 @@ class ChatStream:
     def finish(self) -> bytes:
         rest = self._framer.rest()
         data = data_of(rest)
-        if data is not None and not rest.endswith(
-            b"\r\r"
-        ):  # the empty line is missing: is it a whole event all the same?
+        if data is not None:  # the empty line after it is missing, but its data may be whole
             rest = rest + b"\n\n" if data.strip() == b"[DONE]" or _read(data) is not None else b""
         out = self._examined(rest)
         return out if self.error else out + self._owed_usage()
@@ -221,8 +219,9 @@ class ChatStream:
             self._count(event)
         if not _is_set(chunk.usage):
             return event
-        self._usage = chunk, event
-        self.usage = read_usage(chunk.usage)
+        counted = read_usage(chunk.usage)
+        if counted is not None or self._usage is None:
+            self._usage, self.usage = (chunk, event), counted
         if not choices:
             return b""
         start, end = (member_spans(data) or {}).get("usage", (0, 0))
@@ -242,10 +241,10 @@ class ChatStream:
 
     def _count(self, whole: bytes) -> None:
         count = whole.count(b"data:")
-        self._deltas += count
-        self._delta_bytes += len(whole)
-        if len(whole) < self._least_bytes * count:
-            self._least_bytes = len(whole) // count
+        if count:  # not a comment
+            self._deltas += count
+            self._delta_bytes += len(whole)
+            self._least_bytes = min(self._least_bytes, len(whole) // count)
 
 
 def _asking_usage(body: bytes, has_options: bool) -> bytes:

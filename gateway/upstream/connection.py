@@ -40,7 +40,6 @@ class Owner(Protocol):
     def made(self, connection: Connection) -> None: ...
     def lost(self, connection: Connection) -> None: ...
     def keep(self, connection: Connection) -> None: ...
-    def drop(self, connection: Connection) -> None: ...
 
 
 class Connection(asyncio.Protocol):
@@ -106,17 +105,14 @@ class Connection(asyncio.Protocol):
         self._owner.keep(self)
 
     def abort(self) -> None:
-        self._close()
+        """Close at once. Everybody concerned is told here: a transport may never report the end of an aborted one."""
         if self._transport is not None:
             self._transport.abort()
-
-    def _close(self) -> None:
-        """Not to be used any more: an answer that still waits has lost its line."""
+        if self._is_closed:
+            return
         self._is_closed = True
         self._unsent = None
-        if self.is_idle:
-            self.is_idle = False
-            self._owner.drop(self)
+        self._owner.lost(self)
         answer, self.answer = self.answer, None
         if answer is not None:
             answer.lose()
@@ -125,9 +121,10 @@ class Connection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)  # uvloop's is none by class
-        self._owner.made(self)
         if self._is_closed:  # given up while the handshake ended
             self._transport.abort()
+        else:
+            self._owner.made(self)
 
     def data_received(self, data: bytes) -> None:
         if self.answer is not None:
@@ -141,9 +138,8 @@ class Connection(asyncio.Protocol):
         self.abort()
 
     def connection_lost(self, error: Exception | None) -> None:
-        self._close()
         self._transport = None
-        self._owner.lost(self)
+        self.abort()
 
     def pause_writing(self) -> None:
         self.is_write_paused = True

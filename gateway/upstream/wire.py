@@ -45,7 +45,6 @@ class Wire:
         self._open: set[Connection] = set()
         self._idle: dict[Origin, list[Connection]] = {}
         self._sweeper: asyncio.TimerHandle | None = None
-        self._all_lost = asyncio.Event()
         self._is_closed = False
 
     @property
@@ -106,14 +105,13 @@ class Wire:
             del self._idle[origin]
 
     async def close(self) -> None:
-        """Abort every connection, running exchanges included, and wait until all are gone."""
+        """Abort every connection, running exchanges included."""
         self._is_closed = True
         for connection in tuple(self._open):
             connection.abort()
         if self._sweeper is not None:
             self._sweeper.cancel()
-        if self._open:
-            await self._all_lost.wait()
+        await asyncio.sleep(0)  # the transports close their sockets
 
     # Connecting
 
@@ -173,8 +171,9 @@ class Wire:
 
     def lost(self, connection: Connection) -> None:
         self._open.discard(connection)
-        if self._is_closed and not self._open:
-            self._all_lost.set()
+        if connection.is_idle:
+            connection.is_idle = False
+            self._idle[connection.origin].remove(connection)
 
     def keep(self, connection: Connection) -> None:
         """Take back a connection that is fit for the next exchange."""
@@ -187,10 +186,6 @@ class Wire:
         connection.is_idle = True
         connection.idle_since = self._clock()
         idle.append(connection)
-
-    def drop(self, connection: Connection) -> None:
-        """Take a connection that closed out of its pool."""
-        self._idle[connection.origin].remove(connection)
 
     def _sweep(self) -> None:
         now = self._clock()

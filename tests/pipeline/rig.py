@@ -220,7 +220,7 @@ async def running(
         return b""
 
     operations = Operations(Standing(rig.plane), rig.table, scrape, time.monotonic)
-    app = front_door(rig.plane, operations, None, None, time.monotonic)
+    app = front_door(rig.plane, operations, None, time.monotonic)
     config = uvicorn.Config(app, http=GuardedProtocol, log_config=None, access_log=False)
     config.load()
     state = ServerState()  # uvicorn's protocol without its server, whose start and stop take 0.2 s

@@ -1,0 +1,29 @@
+"""One running gateway for all journeys, with two processes and Celery, and workers that do as they are told."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.fakes.worker import FakeWorker
+from tests.journeys.stack import Stack, stack
+
+
+@pytest.fixture(scope="session")
+def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
+    with stack(tmp_path_factory.mktemp("journeys"), "igw_journeys", 14) as made:
+        made.serve()
+        made.celery()
+        yield made
+
+
+@pytest.fixture(scope="session")
+def key(gateway: Stack) -> str:
+    return gateway.new_key("app")
+
+
+@pytest.fixture
+def worker() -> Iterator[FakeWorker]:
+    with FakeWorker.in_thread() as made:
+        yield made

@@ -17,7 +17,7 @@ from django.core.asgi import get_asgi_application
 
 from gateway.entry.http import DataPlane
 from gateway.entry.operations import Operations
-from gateway.entry.reply import AsgiClient, Receive, Scope, Send
+from gateway.entry.reply import Receive, Scope, Send, caller
 from gateway.protocol.faults import Fault, FaultKind
 from gateway.wiring import Gateway, Plane
 
@@ -46,7 +46,7 @@ class FrontDoor:
             await self._django(scope, receive, send)
             return
         fault = Fault(FaultKind.NOT_FOUND, "There is no such path on this port.")
-        await AsgiClient(send, self._clock, None).fail(fault, [])
+        await caller(scope, send, self._clock).fail(fault, [])
 
 
 class CappedBody:
@@ -62,7 +62,7 @@ class CappedBody:
         declared = next((value for name, value in scope["headers"] if name == b"content-length"), b"0")
         if int(declared) > self._limit_bytes:
             fault = Fault(FaultKind.BODY_TOO_LARGE, f"The body may have at most {self._limit_bytes // 2**20} MB.")
-            await AsgiClient(send, self._clock, None).fail(fault, [])
+            await caller(scope, send, self._clock).fail(fault, [])
             return
 
         async def counted() -> Any:

@@ -230,6 +230,7 @@ SECURE_CONTENT_TYPE_NOSNIFF = True
 SECURE_REFERRER_POLICY = "same-origin"
 X_FRAME_OPTIONS = "DENY"
 DATA_UPLOAD_MAX_MEMORY_SIZE = 5 * 2**20
+DATA_UPLOAD_MAX_NUMBER_FIELDS = 20_000  # the form of a pool has a dozen for each worker
 LOGGING = {
     "version": 1,
     "disable_existing_loggers": False,

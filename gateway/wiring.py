@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import enum
 import logging
+import random
 import secrets
 import time
 from collections.abc import Callable, Coroutine
@@ -60,6 +61,7 @@ class Gateway:
         self.plane = plane
         self.is_draining = False
         clock = time.monotonic
+        bits = random.Random(secrets.randbits(256)).getrandbits  # for ids: unlike each other, not secret
         self.table = Table({name: entry.make for name, entry in POLICIES.items()})
         self.shared = Shared(settings.REDIS_URL)
         self.metrics = Metrics(name, settings.STATE_DIR / "metrics")
@@ -82,7 +84,7 @@ class Gateway:
             self.envelope,
             pipeline,
             EntryOptions(settings.BODY_LIMIT_BYTES, settings.SHOW_WORKER, settings.VIA),
-            lambda: new_uuid7(time.time(), secrets.randbits),
+            lambda: new_uuid7(time.time(), bits),
             clock,
             time.time,
             self._ended,

@@ -122,6 +122,7 @@ class GuardedProtocol(HttpToolsProtocol):
         if not self.url.startswith((b"/", b"*")):
             self.url = b"/" + self.url.split(b"/", 3)[3] if self.url.count(b"/") > 2 else b"/"
         super().on_headers_complete()
+        self.scope["igw.answer"] = self.cycle  # type: ignore[typeddict-unknown-key]
         self.head_bytes = 0
         if not self.parser.should_upgrade():
             self.headers = []  # trailers land here, not in the list that the application holds

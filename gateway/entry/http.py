@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from gateway.entry.auth import Authenticator
 from gateway.entry.body import declared_length, read_body
 from gateway.entry.guard import Connection
-from gateway.entry.reply import AsgiClient, Receive, Scope, Send
+from gateway.entry.reply import Receive, Scope, Send, caller
 from gateway.entry.watch import BodyThenDisconnect
 from gateway.pipeline.client import Client, Ended, sent
 from gateway.pipeline.exchange import Exchange, Outcome
@@ -71,7 +71,7 @@ class DataPlane:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         connection: Connection | None = scope.get("igw")
-        client = AsgiClient(send, self._clock, connection.close if connection is not None else None)
+        client = caller(scope, send, self._clock)
         headers: Headers = scope["headers"]
         asked_id = next((value for name, value in headers if name == b"x-request-id"), None)
         exchange_id = self._new_id()

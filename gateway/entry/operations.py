@@ -19,7 +19,7 @@ from typing import Any, Protocol
 
 import msgspec
 
-from gateway.entry.reply import AsgiClient, Receive, Scope, Send
+from gateway.entry.reply import Receive, Scope, Send, caller
 from gateway.pipeline.client import sent
 from gateway.protocol.faults import Fault, FaultKind
 from gateway.routing.breaker import BreakerState
@@ -77,8 +77,7 @@ class Operations:
         self.paths = frozenset(self._answers)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        connection = scope.get("igw")
-        client = AsgiClient(send, self._clock, connection.close if connection is not None else None)
+        client = caller(scope, send, self._clock)
         if scope["method"] not in ("GET", "HEAD"):
             fault = Fault(FaultKind.METHOD_NOT_ALLOWED, "This path is asked with GET.")
             await client.fail(fault, [(b"allow", b"GET, HEAD")])

@@ -38,13 +38,13 @@ class Framer:
             if piece.endswith((b"\n\n", b"\r\n\r\n")):
                 whole = piece
             else:
-                end = _last_end(piece, 0)
+                end = last_event_end(piece, 0)
                 whole = piece[:end]
                 held += piece[end:]
         else:
             known = len(held)
             held += piece
-            end = _last_end(held, max(0, known - 2))
+            end = last_event_end(held, max(0, known - 2))
             whole = bytes(held[:end])
             del held[:end]
         if len(held) > MAX_EVENT_BYTES or len(whole) > MAX_EVENT_BYTES:
@@ -61,11 +61,18 @@ class Framer:
 def events(whole: bytes) -> Iterator[bytes]:
     """Each event with the empty line that ends it; whatever follows the last of them comes as one more."""
     at = 0
-    while found := _EVENT_END.search(whole, at):
-        yield whole[at : found.end()]
-        at = found.end()
-    if at < len(whole):
-        yield whole[at:]
+    while at < len(whole):
+        end = event_end(whole, at)
+        yield whole[at:end]
+        at = end
+
+
+def event_end(whole: bytes, start: int) -> int:
+    """Where the event that begins at `start` ends, its empty line included; the end if that is missing."""
+    if b"\r" not in whole:  # a search for two bytes is ten times faster than for a pattern
+        return at + 2 if (at := whole.find(b"\n\n", start)) >= 0 else len(whole)
+    found = _EVENT_END.search(whole, start)
+    return found.end() if found else len(whole)
 
 
 def data_of(event: bytes) -> bytes | None:
@@ -93,7 +100,7 @@ def _is_data(line: bytes) -> bool:
     return line.startswith(b"data:") or line == b"data"
 
 
-def _last_end(data: bytes | bytearray, start: int) -> int:
+def last_event_end(data: bytes | bytearray, start: int) -> int:
     """Where the last whole event ends; 0 if none does. An empty line shows as LF LF, LF CR or CR CR."""
     end = len(data) - 1 if data.endswith(b"\r") else len(data)
     at = max(data.rfind(b"\n\n", start, end), data.rfind(b"\n\r", start, end), data.rfind(b"\r\r", start, end)) + 2

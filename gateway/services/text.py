@@ -15,7 +15,7 @@ from msgspec import Raw
 
 from gateway.protocol.faults import Fault, FaultKind
 from gateway.protocol.jsonfacts import member_spans, read_object, with_member, with_new_member
-from gateway.protocol.sse import Framer, data_of, events, with_data
+from gateway.protocol.sse import Framer, data_of, event_end, events, last_event_end, with_data
 from gateway.protocol.usage import TokenCount, read_usage
 from gateway.services.base import Call
 
@@ -30,6 +30,8 @@ _BYTES_PER_TOKEN = 4  # English text under common vocabularies; an estimate is m
 _EMPTY = (b"null", b'""', b"[]", b"{}")
 _USAGE = (b'"usage"', b'"usage":null', b'"usage": null')
 _FINISH = (b'"finish_reason"', b'"finish_reason":null', b'"finish_reason": null')
+_USAGE_SET = re.compile(rb'"usage"(?!\s*+:\s*+null)')
+_FINISH_SET = re.compile(rb'"finish_reason"(?!\s*+:\s*+null)')
 _USAGE_EVENT = b'data: {"id":%b,"object":"chat.completion.chunk","created":%b,"model":%b,"choices":[],"usage":%b}\n\n'
 _FILLED_ARRAY = re.compile(rb"\[\s*+[^\s\]]")
 _LEADING_MODEL = re.compile(rb'\s*+\{\s*+"model"\s*+:\s*+("[^"\\]*+(?:\\.[^"\\]*+)*+")', re.DOTALL)
@@ -166,17 +168,21 @@ class ChatStream:
 
     def feed(self, piece: bytes) -> bytes:
         whole = self._framer.feed(piece)
-        if (
-            not self.has_event
-            or self.error
-            or b'"error"' in whole
-            or b"[DONE]" in whole
-            or not _is_always_null(whole, _USAGE)
-            or not (self.is_finished or _is_always_null(whole, _FINISH))
-        ):
-            return self._examined(whole)
-        self._count(whole)
-        return whole
+        if self.error:
+            return b""
+        first = 0
+        head = b""
+        while not self.has_event and first < len(whole):
+            end = event_end(whole, first)
+            head += self._examined(whole[first:end])
+            first = end
+        special = self._first_special(whole, first)
+        if special > first:
+            self._count(whole[first:special])
+        if first == 0 and special == len(whole):
+            return whole
+        out = head + whole[first:special] + self._examined(whole[special:])
+        return whole if out == whole else out
 
     def finish(self) -> bytes:
         rest = self._framer.rest()
@@ -185,6 +191,16 @@ class ChatStream:
             rest = rest + b"\n\n" if data.strip() == b"[DONE]" or _read(data) is not None else b""
         out = self._examined(rest)
         return out if self.error else out + self._owed_usage()
+
+    def _first_special(self, whole: bytes, start: int) -> int:
+        """Where the first event from `start` begins that is more than a delta; the end if there is none."""
+        found = [whole.find(b'"error"', start), whole.find(b"[DONE]", start)]
+        if not _is_always_null(whole, _USAGE):
+            found += [match.start() for match in _USAGE_SET.finditer(whole, start)][:1]
+        if not self.is_finished and not _is_always_null(whole, _FINISH):
+            found += [match.start() for match in _FINISH_SET.finditer(whole, start)][:1]
+        at = min((place for place in found if place >= 0), default=-1)
+        return len(whole) if at < 0 else max(start, last_event_end(whole[:at], start))
 
     def _examined(self, whole: bytes) -> bytes:
         out = b"".join([self._taken(event) for event in events(whole)])

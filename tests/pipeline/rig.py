@@ -16,6 +16,7 @@ from typing import Any
 import httpx
 import openai
 import uvicorn
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.server import ServerState
 
 from gateway.asgi import front_door
@@ -211,6 +212,7 @@ async def running(
     client_idle_s: float = 30.0,
     body_s: float = 60.0,
     body_limit: int = 2**20,
+    protocol: type[HttpToolsProtocol] = GuardedProtocol,
     **limits: Any,
 ) -> AsyncIterator[Rig]:
     """A rig that serves."""
@@ -221,11 +223,11 @@ async def running(
 
     operations = Operations(Standing(rig.plane), rig.table, scrape, time.monotonic)
     app = front_door(rig.plane, operations, None, time.monotonic)
-    config = uvicorn.Config(app, http=GuardedProtocol, log_config=None, access_log=False)
+    config = uvicorn.Config(app, http=protocol, log_config=None, access_log=False)
     config.load()
     state = ServerState()  # uvicorn's protocol without its server, whose start and stop take 0.2 s
     loop = asyncio.get_running_loop()
-    server = await loop.create_server(lambda: GuardedProtocol(config, state, {}), "127.0.0.1", 0)
+    server = await loop.create_server(lambda: protocol(config, state, {}), "127.0.0.1", 0)
     sweeping = asyncio.create_task(rig.sweeper.run())
     rig.url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
     try:

@@ -7,6 +7,7 @@ import json
 import time
 
 import pytest
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from gateway.pipeline.exchange import Outcome
 from gateway.routing.options import QueueOptions, TimeoutOptions
@@ -48,6 +49,23 @@ async def test_client_that_leaves_closes_the_worker_connection(body: bytes, scri
             assert (exchange.outcome, exchange.error_code) == (Outcome.CLIENT_CLOSED, "client_gone")
             assert [attempt.outcome for attempt in exchange.attempts] == ["cancelled"]
             assert len(second.requests) == 0
+            assert rig.is_idle()
+
+
+@pytest.mark.parametrize("body", [ASK, STREAM], ids=["whole", "stream"])
+async def test_client_of_another_server_is_answered_and_missed(body: bytes) -> None:
+    async with FakeWorker() as worker:
+        async with running(pool_of(worker, timeouts=LONG), protocol=HttpToolsProtocol) as rig:
+            answer = await rig.post(body)
+            worker.next(Script([HEAD, Stall()]))
+            _, writer = await rig.connect(body)
+            await worker.until(lambda: len(worker.requests) == 2)
+
+            writer.transport.abort()
+            await worker.until(lambda: worker.closed_by_peer)
+
+            assert (answer.status_code, "lo" in answer.text) == (200, True)
+            assert (await rig.ended(2)).outcome is Outcome.CLIENT_CLOSED
             assert rig.is_idle()
 
 

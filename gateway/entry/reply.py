@@ -69,7 +69,11 @@ class DirectClient(Client):
     def write(self, data: bytes) -> Awaitable[None] | None:
         if not (self._has_body and data):
             return None
-        return self._put(self._head + (b"%x\r\n%b\r\n" % (len(data), data) if self._is_chunked else data))
+        if self._is_chunked:
+            data = b"%b%x\r\n%b\r\n" % (self._head, len(data), data)
+        elif self._head:
+            data = self._head + data
+        return self._put(data)
 
     def end(self, data: bytes = b"") -> Awaitable[None] | None:
         self.is_finished = True

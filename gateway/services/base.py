@@ -6,11 +6,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
+import msgspec
+
 from gateway.protocol.usage import TokenCount
 
 
-@dataclass(frozen=True, slots=True)
-class Call:
+class Call(msgspec.Struct, frozen=True):  # a third of what a frozen dataclass costs to make; one a call
     """One request as it was understood. `path` is below /v1; `body` is what the client sent, to the byte."""
 
     service: str

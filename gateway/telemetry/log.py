@@ -154,7 +154,10 @@ def _call_line(at_unix_s: float, level: str, message: str, fields: dict[str, Any
     head = {"time": _utc(at_unix_s), "level": level, "logger": "igw.call", "message": message}
     line = {**head, **fields, **head}
     # The fields are ours, but not all of their values: the request id and the model are what the client sent.
-    texts = "\n".join([str(value) for value in fields.values() if type(value) not in _PLAIN]).lower()
+    texts = "\n".join(
+        [value if type(value) is str else str(value) for value in fields.values() if type(value) not in _PLAIN]
+    )
+    texts = texts.lower()
     return _json(_masked(line, 0) if any(mark in texts for mark in _MARKS) else line) + b"\n"
 
 

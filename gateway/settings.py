@@ -163,6 +163,8 @@ CELERY_TASK_DEFAULT_QUEUE = "igw"
 # ---- Django ---------------------------------------------------------------------------------------------------------
 
 DEBUG = False
+if HOST in {"0.0.0.0", "::"} and not _names("IGW_ALLOWED_HOSTS"):
+    raise ImproperlyConfigured(f"IGW_HOST={HOST!r}: set IGW_ALLOWED_HOSTS to the names it is reached by, or to *")
 ALLOWED_HOSTS = _names("IGW_ALLOWED_HOSTS", "*" if HOST in {"127.0.0.1", "::1", "localhost"} else HOST)
 CSRF_TRUSTED_ORIGINS = _names("IGW_TRUSTED_ORIGINS")
 IS_HTTPS = _flag("IGW_HTTPS", False)  # served to browsers behind TLS: cookies only over it

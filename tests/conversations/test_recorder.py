@@ -288,7 +288,7 @@ async def test_row_that_postgres_refuses_stops_no_other_and_is_not_logged(caplog
 
 
 async def test_queue_takes_what_fits_and_drops_the_rest() -> None:
-    size = sum(map(len, encode(exchange(1))))
+    size = len(encode(exchange(1)))
     recorder = PostgresRecorder(dsn_of(), limit_bytes=3 * size)
     for number in range(1, 6):
         recorder.offer(exchange(number))

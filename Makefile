@@ -16,7 +16,7 @@ run: .venv/.run ## start everything: stores, gateway, Celery worker with beat, d
 	@exec $(BIN)/python manage.py up
 
 test: .venv/.dev browser ## run all tests; ARGS="tests/routing -q" chooses
-	@$(BIN)/python -m pytest $(ARGS)
+	@$(BIN)/python -m pytest $(or $(ARGS),-n 2 --dist loadfile)
 
 check: .venv/.dev ## lint, format, types, import contracts, migrations
 	@$(BIN)/ruff check

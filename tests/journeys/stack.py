@@ -19,7 +19,6 @@ from urllib.parse import urlsplit, urlunsplit
 
 import httpx
 import psycopg
-import yaml
 
 from gateway.launch.process import die_with_parent, free_port
 
@@ -43,16 +42,15 @@ def until(condition: Callable[[], object], within_s: float = 10.0) -> float:
 class Stack:
     """`url` is the data port's. `restart` starts the gateway anew with other variables."""
 
-    def __init__(self, state: Path, name: str, redis_db: int) -> None:
+    def __init__(self, state: Path, name: str, redis_url: str) -> None:
         self.state = state
         self.port = free_port()
-        self.url = f"http://127.0.0.1:{self.port}"
+        self.url = self.control_url = f"http://127.0.0.1:{self.port}"
         self.database_url = _new_database(os.environ["DATABASE_URL"], name)
-        redis = urlsplit(os.environ["REDIS_URL"])
         self.env = {
             **os.environ,
             "DATABASE_URL": self.database_url,
-            "REDIS_URL": urlunsplit(redis._replace(path=f"/{redis_db}")),
+            "REDIS_URL": redis_url,
             "IGW_STATE_DIR": str(state),
             "IGW_PORT": str(self.port),
             "IGW_PROCESSES": "2",
@@ -60,6 +58,8 @@ class Stack:
         }
         self._running: dict[str, subprocess.Popen[bytes]] = {}
         self.manage("migrate", "--noinput", "-v0")
+        arguments = ("--team", "journeys", "--name", "operator", "--operator")
+        self.operator = self.manage("create_key", *arguments).splitlines()[-1]
 
     def manage(self, *arguments: str, **env: str) -> str:
         """A command's output; it has to succeed."""
@@ -68,14 +68,16 @@ class Stack:
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout
 
-    def apply(self, pools: list[dict[str, Any]], file: str = "pools.yaml") -> None:
-        """Apply a file that holds these pools."""
-        path = self.state / file
-        path.write_text(yaml.safe_dump({"version": 1, "pools": pools}))
-        self.manage("apply", str(path))
+    def api(self, method: str, path: str, body: object = None) -> httpx.Response:
+        """The control API, as an operator."""
+        headers = {"authorization": f"Bearer {self.operator}"}
+        return httpx.request(method, f"{self.control_url}/api/v1{path}", json=body, headers=headers, timeout=30)
 
-    def new_key(self, name: str, *arguments: str) -> str:
-        return self.manage("create_key", "--team", "journeys", "--name", name, *arguments).splitlines()[-1]
+    def new_key(self, name: str, **fields: object) -> str:
+        """The text of a new key of the team `journeys`."""
+        answer = self.api("POST", "/keys", {"team": "journeys", "name": name, **fields})
+        assert answer.status_code == 201, answer.text
+        return str(answer.json()["key"])
 
     def start(self, name: str, *command: str, **env: str) -> subprocess.Popen[bytes]:
         """A process of the stack, with its output in `<name>.log`."""
@@ -128,6 +130,11 @@ class Stack:
     def json(self, path: str) -> Any:
         return httpx.get(self.url + path).json()
 
+    def children(self) -> list[int]:
+        """The gateway's own processes, without their parent."""
+        parent = self._running["gateway"].pid
+        return [int(pid) for pid in Path(f"/proc/{parent}/task/{parent}/children").read_text().split()]
+
     def chat(self, key: str, body: dict[str, Any]) -> httpx.Response:
         """One call on a connection of its own, so that any process may get it."""
         return httpx.post(self.url + CHAT, json=body, headers={"authorization": f"Bearer {key}"}, timeout=30)
@@ -146,12 +153,17 @@ class Stack:
 
 
 @contextlib.contextmanager
-def stack(state: Path, name: str, redis_db: int) -> Iterator[Stack]:
-    made = Stack(state, name, redis_db)
+def stack(state: Path, name: str, redis_url: str) -> Iterator[Stack]:
+    made = Stack(state, name, redis_url)
     try:
         yield made
     finally:
         made.close()
+
+
+def of_the_session(redis_db: int) -> str:
+    """The URL of a database of the test run's own Valkey."""
+    return urlunsplit(urlsplit(os.environ["REDIS_URL"])._replace(path=f"/{redis_db}"))
 
 
 def _new_database(url: str, name: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 import subprocess
 import sys
@@ -21,8 +22,8 @@ from tests.journeys.stack import CHAT, ROOT, Stack, ask, until
 
 
 def serve_model(gateway: Stack, key: str, pool: dict[str, object]) -> None:
-    """Apply the pool, and wait until every process has it."""
-    gateway.apply([pool], f"{pool['model']}.yaml")
+    """Make the pool, and wait until every process has it."""
+    assert gateway.api("POST", "/pools", pool).status_code == 201
     until(lambda: all(gateway.status(f"/v1/models/{pool['model']}", key) == 200 for _ in range(8)), 3)
 
 
@@ -77,11 +78,10 @@ def test_key_disabled_is_refused_by_both_processes_within_a_second(
     gateway: Stack, key: str, worker: FakeWorker
 ) -> None:
     serve_model(gateway, key, pool("revoked", worker.url))
-    doomed, operator = gateway.new_key("doomed"), gateway.new_key("operator", "--operator")
+    doomed = gateway.new_key("doomed")
     until(lambda: {gateway.chat(doomed, ask("revoked")).status_code for _ in range(8)} == {200}, 3)
-    keys = f"{gateway.url}/api/v1/teams/journeys/keys"
 
-    changed = httpx.patch(f"{keys}/doomed", json={"disabled": True}, headers={"authorization": f"Bearer {operator}"})
+    changed = gateway.api("POST", "/keys/journeys/doomed/disable")
     took_s = until(lambda: {gateway.chat(doomed, ask("revoked")).status_code for _ in range(10)} == {401}, 3)
 
     assert changed.status_code == 200
@@ -91,7 +91,7 @@ def test_key_disabled_is_refused_by_both_processes_within_a_second(
 
 def test_limit_of_a_key_is_exact_over_both_processes(gateway: Stack, key: str, worker: FakeWorker) -> None:
     serve_model(gateway, key, pool("limited", worker.url))
-    limited = gateway.new_key("limited", "--requests-per-minute", "10")
+    limited = gateway.new_key("limited", requests_per_minute=10)
     until(lambda: all(gateway.status("/v1/models", limited) == 200 for _ in range(8)), 3)
 
     with ThreadPoolExecutor(25) as threads:
@@ -148,7 +148,7 @@ def test_worker_that_dies_is_found_by_the_probes_and_so_is_its_return(gateway: S
 
         assert gateway.chat(key, ask("probed")).status_code == 200
         assert gateway.json("/ready")["probes"]["status"] == "fresh"
-    gateway.apply([], "probed.yaml")
+    assert gateway.api("DELETE", "/pools/probed").status_code == 204
 
 
 def test_configuration_that_cannot_be_used_keeps_the_last_good_one(
@@ -159,7 +159,7 @@ def test_configuration_that_cannot_be_used_keeps_the_last_good_one(
     path.write_text(
         "version: 1\naccounts: [{name: a, backend: openai, base_url: 'http://x', api_key: 'env:NOT_HERE'}]\n"
     )
-    gateway.manage("apply", str(path), NOT_HERE="only the shell has it")
+    gateway.manage("apply", str(path), NOT_HERE="only-the-shell-has-it")
 
     until(lambda: any("NOT_HERE" in problem for problem in gateway.json("/ready")["configuration_problems"]))
 
@@ -167,6 +167,18 @@ def test_configuration_that_cannot_be_used_keeps_the_last_good_one(
     path.write_text("version: 1\n")
     gateway.manage("apply", str(path))
     until(lambda: gateway.json("/ready")["configuration_problems"] == [])
+
+
+def test_process_killed_is_replaced_while_the_other_goes_on(gateway: Stack, key: str, worker: FakeWorker) -> None:
+    serve_model(gateway, key, pool("survived", worker.url))
+    victim, survivor = gateway.children()
+
+    os.kill(victim, signal.SIGKILL)
+    statuses = {gateway.chat(key, ask("survived")).status_code for _ in range(20)}
+    until(lambda: len(gateway.children()) == 2 and victim not in gateway.children())
+
+    assert statuses == {200}
+    assert survivor in gateway.children()
 
 
 def test_metrics_of_both_processes_are_summed(gateway: Stack, key: str, worker: FakeWorker) -> None:

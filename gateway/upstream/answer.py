@@ -52,11 +52,8 @@ class Answer(Framing):
         "_idle_s",
         "_is_paused",
         "_line",
-        "_on_silence",
         "_pending",
-        "_silence_s",
         "_sink",
-        "_spoke",
         "_waiter",
         "_wake_above",
         "is_stale",
@@ -85,20 +82,16 @@ class Answer(Framing):
         self._pending: Awaitable[None] | None = None
         self._error: BaseException | None = None
         self._is_paused = False
-        self._on_silence: Callable[[], None] | None = None
-        self._silence_s = 0.0
-        self._spoke = 0.0
 
     # What a reader calls
 
-    async def pump(self, sink: Sink, *, silence_s: float = 0.0, on_silence: Callable[[], None] | None = None) -> None:
+    async def pump(self, sink: Sink) -> None:
         """Hand every piece to `sink` until the answer is complete; a piece is what one read of the socket brought.
 
         The sink is called straight out of the socket's callback while nothing is pending, so that a piece costs no
-        switch of tasks. It returns None when it took the piece, or an awaitable, for which reading stops. `on_silence`
-        is called about every `silence_s` without a byte. Raises the answer's fault, or what the sink raised.
+        switch of tasks. It returns None when it took the piece, or an awaitable, for which reading stops. Raises
+        the answer's fault, or what the sink raised.
         """
-        self._silence_s, self._on_silence, self._spoke = silence_s, on_silence, self._clock()
         try:
             while self._pieces or not self.is_complete:
                 if self._pieces:
@@ -117,7 +110,7 @@ class Answer(Framing):
             self.close()
             raise
         finally:
-            self._sink = self._on_silence = None
+            self._sink = None
             if inspect.iscoroutine(self._pending):
                 self._pending.close()
 
@@ -227,12 +220,6 @@ class Answer(Framing):
             self.fail(Fault(FaultKind.FIRST_BYTE_TIMEOUT, f"no first byte came within {self._first_byte_s:g} s"))
         elif self.has_body and quiet_s >= self._idle_s:
             self.fail(Fault(FaultKind.IDLE_TIMEOUT, f"the answer stalled for {self._idle_s:g} s"))
-        elif self._on_silence and self._sink and now - max(self._heard, self._spoke) >= self._silence_s:
-            self._spoke = now
-            try:
-                self._on_silence()
-            except BaseException as error:  # the caller's code, run in the sweeper: its error ends its own pump
-                self.fail(error)
 
     def fail(self, error: BaseException) -> None:
         """End the answer with a fault; what came before is still handed on."""

@@ -272,34 +272,6 @@ async def test_each_byte_puts_the_idle_deadline_off(client, worker, clock):
     assert await answer.next() == b""
 
 
-async def test_on_silence_is_called_while_nothing_comes(client, worker, clock):
-    worker.next(raw(CHUNKED, Stall()))
-    calls: list[str] = []
-    answer = await client.open()
-    pump = asyncio.ensure_future(answer.pump(lambda piece: None, silence_s=5, on_silence=lambda: calls.append("now")))
-    await asyncio.sleep(0.3)
-    assert calls == []
-    for expected in (1, 2):
-        clock.advance(5)
-        await worker.until(lambda expected=expected: len(calls) == expected, within_s=1)
-    pump.cancel()
-    await asyncio.wait([pump])
-
-
-async def test_on_silence_that_raises_ends_the_pump_with_its_exception(client, worker, clock):
-    def fail():
-        raise LookupError("on_silence")
-
-    worker.next(raw(CHUNKED, Stall()))
-    answer = await client.open()
-    pump = asyncio.ensure_future(answer.pump(lambda piece: None, silence_s=5, on_silence=fail))
-    await asyncio.sleep(0)
-    clock.advance(5)
-    with pytest.raises(LookupError):
-        await pump
-    await worker.until(lambda: client.wire.open_connections == 0)
-
-
 @pytest.mark.parametrize("is_gathered", [True, False])
 async def test_sink_that_raises_ends_the_pump_and_the_connection(client, worker, is_gathered):
     def fail(piece):

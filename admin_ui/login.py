@@ -35,7 +35,9 @@ class LoginForm(AuthenticationForm):  # type: ignore[misc]  # unfold is untyped
             return super().clean()  # type: ignore[no-any-return]
         key = _counter(username, _address(self.request))
         if _count(key) > TRIES:
-            log.warning("a login is refused after too many tries", extra={"address": _address(self.request)})
+            log.warning(
+                "a login is refused after too many tries", extra={"fields": {"address": _address(self.request)}}
+            )
             raise self.get_invalid_login_error()
         cleaned = super().clean()
         _forget(key)
@@ -67,7 +69,7 @@ def _count(key: str) -> int:
                 client.expire(key, WINDOW_S)
             return count
     except redis.RedisError as error:
-        log.warning("logins are not counted", extra={"reason": type(error).__name__})
+        log.warning("logins are not counted", extra={"fields": {"reason": type(error).__name__}})
         return 0
 
 
@@ -76,7 +78,7 @@ def _forget(key: str) -> None:
         with _client() as client:
             client.delete(key)
     except redis.RedisError as error:
-        log.warning("logins are not counted", extra={"reason": type(error).__name__})
+        log.warning("logins are not counted", extra={"fields": {"reason": type(error).__name__}})
 
 
 def _client() -> redis.Redis:

@@ -17,7 +17,7 @@ from django.core.asgi import get_asgi_application
 
 from gateway.entry.http import DataPlane
 from gateway.entry.operations import Operations
-from gateway.entry.reply import Receive, Scope, Send, caller
+from gateway.entry.reply import Receive, Scope, Send, answer_id, caller
 from gateway.protocol.faults import Fault, FaultKind
 from gateway.wiring import Gateway, Plane
 
@@ -46,7 +46,7 @@ class FrontDoor:
             await self._django(scope, receive, send)
             return
         fault = Fault(FaultKind.NOT_FOUND, "There is no such path on this port.")
-        await caller(scope, send, self._clock).fail(fault, [])
+        await caller(scope, send, self._clock).fail(fault, [answer_id(scope)])
 
 
 class CappedBody:
@@ -62,7 +62,7 @@ class CappedBody:
         declared = next((value for name, value in scope["headers"] if name == b"content-length"), b"0")
         if int(declared) > self._limit_bytes:
             fault = Fault(FaultKind.BODY_TOO_LARGE, f"The body may have at most {self._limit_bytes // 2**20} MB.")
-            await caller(scope, send, self._clock).fail(fault, [])
+            await caller(scope, send, self._clock).fail(fault, [answer_id(scope)])
             return
 
         async def counted() -> Any:

@@ -177,7 +177,7 @@ class _Parent:
 
     def _start(self, place: Place) -> None:
         argv = [sys.executable, sys.argv[0], "serve", "--place", place.name]
-        self._children[place.name] = (subprocess.Popen(argv), time.monotonic())
+        self._children[place.name] = (subprocess.Popen(argv, preexec_fn=die_with_parent()), time.monotonic())
 
     def _stop(self, signum: int, frame: object) -> None:
         self._is_stopping = True
@@ -189,7 +189,6 @@ def serve(place_name: str | None) -> int:
     """What `manage.py serve` does; a name runs that one place, as a child."""
     if place_name is None:
         return run_all()
-    die_with_parent()
     place = next(place for place in places() if place.name == place_name)
     run_place(place, is_alone=False)
     return 0

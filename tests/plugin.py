@@ -16,7 +16,7 @@ import tempfile
 from pathlib import Path
 
 from gateway.launch.embedded import Postgres, Store, Valkey
-from gateway.launch.process import die_with_parent
+from gateway.runtime.lineage import die_with_parent
 
 _children: list[tuple[Store, subprocess.Popen[bytes]]] = []
 _state: Path | None = None

@@ -124,7 +124,7 @@ class Fleet:
             if nudged is not None:
                 self._round(nudged)
         except redis.RedisError as error:
-            log.warning("probes wait for redis", extra={"error": type(error).__name__})
+            log.warning("probes wait for redis", extra={"fields": {"error": type(error).__name__}})
         finally:
             self._turn.release()
 
@@ -194,7 +194,7 @@ class Fleet:
             if has_changed:
                 news[worker] = entries[worker]
                 fields = {"worker": worker, "health": target.view.state.value, "reason": target.view.reason}
-                log.info("worker health", extra=fields)
+                log.info("worker health", extra={"fields": fields})
         with self._redis.pipeline(transaction=False) as pipe:
             if entries:
                 pipe.hset(BOARD, mapping={worker: json.dumps(entry) for worker, entry in entries.items()})
@@ -215,11 +215,11 @@ class Fleet:
                 self._aim(snapshot)
                 self._revision = snapshot.revision
         except DatabaseError as error:
-            log.warning("probes go on without the database", extra={"error": type(error).__name__})
+            log.warning("probes go on without the database", extra={"fields": {"error": type(error).__name__}})
         except ConfigError as error:
             if revision != self._refused:
                 self._refused = revision
-                log.error("probes go on with the last good configuration", extra={"problems": str(error)})
+                log.error("probes go on with the last good configuration", extra={"fields": {"problems": str(error)}})
 
     def _aim(self, snapshot: Snapshot) -> None:
         targets = {}
@@ -259,7 +259,9 @@ class Fleet:
                         health=view.state.value, health_reason=view.reason, health_at=timezone.now()
                     )
         except DatabaseError as error:
-            log.warning("a change of health is not in the database yet", extra={"error": type(error).__name__})
+            log.warning(
+                "a change of health is not in the database yet", extra={"fields": {"error": type(error).__name__}}
+            )
 
 
 fleet = Fleet(settings.REDIS_URL)

@@ -91,7 +91,7 @@ def _unusable(request: HttpRequest, error: ConfigError) -> HttpResponse:
 
 
 def _internal(request: HttpRequest, error: Exception) -> HttpResponse:
-    log.error("the control API failed", exc_info=error, extra={"path": request.path})
+    log.error("the control API failed", exc_info=error, extra={"fields": {"path": request.path}})
     return _answer(FaultKind.INTERNAL, "The request could not be carried out.")
 
 

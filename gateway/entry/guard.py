@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+import uuid
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -136,6 +137,7 @@ class GuardedProtocol(HttpToolsProtocol):
         if cycle is None or cycle.response_complete or not cycle.response_started:
             body = error_body(fault)
             head = [(b"content-length", b"%d" % len(body)), (b"connection", b"close"), *error_headers(fault)]
+            head.append((b"x-request-id", uuid.uuid4().hex.encode()))
             lines = b"".join(b"%b: %b\r\n" % pair for pair in head)
             self.transport.write(STATUS_LINE[fault.status] + lines + b"\r\n" + body)
             if cycle is not None and not cycle.response_complete:  # its body turned out to be bad: nobody waits for it

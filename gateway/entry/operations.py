@@ -19,7 +19,7 @@ from typing import Any, Protocol
 
 import msgspec
 
-from gateway.entry.reply import Receive, Scope, Send, caller
+from gateway.entry.reply import Receive, Scope, Send, answer_id, caller
 from gateway.pipeline.client import sent
 from gateway.protocol.faults import Fault, FaultKind
 from gateway.routing.breaker import BreakerState
@@ -80,12 +80,12 @@ class Operations:
         client = caller(scope, send, self._clock)
         if scope["method"] not in ("GET", "HEAD"):
             fault = Fault(FaultKind.METHOD_NOT_ALLOWED, "This path is asked with GET.")
-            await client.fail(fault, [(b"allow", b"GET, HEAD")])
+            await client.fail(fault, [(b"allow", b"GET, HEAD"), answer_id(scope)])
             return
         answer = await self._answers[scope["path"]]()
         length = (b"content-length", b"%d" % len(answer.body))
-        no_store = (b"cache-control", b"no-store")
-        await sent(client.start(answer.status, [(b"content-type", answer.content_type), length, no_store]))
+        head = [(b"content-type", answer.content_type), length, (b"cache-control", b"no-store"), answer_id(scope)]
+        await sent(client.start(answer.status, head))
         await sent(client.end(answer.body))
 
     async def _live(self) -> _Answer:

@@ -10,6 +10,7 @@ it is stepped once by hand, and only when it really waits (its client does not r
 from __future__ import annotations
 
 import asyncio
+import uuid
 from collections.abc import Awaitable, Callable, Coroutine, Generator, MutableMapping
 from typing import Any
 
@@ -17,11 +18,18 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, RequestResponseCy
 
 from gateway.entry.guard import Connection
 from gateway.pipeline.client import Client, Headers
+from gateway.protocol.headers import request_id_of
 
 Message = MutableMapping[str, Any]
 Send = Callable[[Message], Coroutine[Any, Any, None]]
 Receive = Callable[[], Awaitable[Message]]
 Scope = MutableMapping[str, Any]
+
+
+def answer_id(scope: Scope) -> tuple[bytes, bytes]:
+    """The `x-request-id` header of an answer that is no call: the id asked with, if clean, else a new one."""
+    asked = next((value for name, value in scope["headers"] if name == b"x-request-id"), None)
+    return b"x-request-id", request_id_of(asked, lambda: uuid.uuid4().hex).encode()
 
 
 def caller(scope: Scope, send: Send, clock: Callable[[], float]) -> Client:
@@ -108,6 +116,7 @@ class DirectClient(Client):
             return None
         cycle.transport.write(data)
         if not cycle.flow.write_paused:
+            self.stalled_since_s = None
             return None
         self.stalled_since_s = self.last_write_s
         return self._drained()
@@ -120,16 +129,18 @@ class DirectClient(Client):
 class AsgiClient(Client):
     """A caller behind any ASGI server. Leaving an answer incomplete makes the server close the connection."""
 
-    __slots__ = ("_clock", "_send")
+    __slots__ = ("_clock", "_head", "_send")
 
     def __init__(self, send: Send, clock: Callable[[], float]) -> None:
         super().__init__(asyncio.current_task(), clock())
         self._send = send
         self._clock = clock
+        self._head: Message | None = None  # goes out together with what follows it
 
     def start(self, status: int, headers: Headers) -> Awaitable[None] | None:
         self.is_started = True
-        return self._drive({"type": "http.response.start", "status": status, "headers": headers})
+        self._head = {"type": "http.response.start", "status": status, "headers": headers}
+        return None
 
     def write(self, data: bytes) -> Awaitable[None] | None:
         return self._drive({"type": "http.response.body", "body": data, "more_body": True})
@@ -143,13 +154,19 @@ class AsgiClient(Client):
 
     def _drive(self, message: Message) -> Awaitable[None] | None:
         self.last_write_s = self._clock()
-        coroutine = self._send(message)
+        coroutine = self._send(message) if self._head is None else self._send_both(self._head, message)
+        self._head = None
         try:
             first = coroutine.send(None)
         except StopIteration:
+            self.stalled_since_s = None
             return None
         self.stalled_since_s = self.last_write_s
         return _Rest(self, coroutine, first)
+
+    async def _send_both(self, head: Message, message: Message) -> None:
+        await self._send(head)
+        await self._send(message)
 
 
 class _Rest:

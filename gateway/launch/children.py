@@ -15,7 +15,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from gateway.launch.process import LaunchError, die_with_parent, signal_group
+from gateway.launch.process import LaunchError, signal_group
+from gateway.runtime.lineage import die_with_parent
 
 ROOT = Path(__file__).resolve().parent.parent.parent  # where manage.py is
 

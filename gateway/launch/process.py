@@ -1,21 +1,15 @@
-"""What every child process of the supervisor and of the test plugin needs: a port, and an end with its parent.
+"""What the supervisor and the test plugin need of the system: free ports, and an end of what a killed run left.
 
 Imports no Django: it runs before the settings can be read.
 """
 
 from __future__ import annotations
 
-import ctypes
 import os
 import random
 import signal
 import socket
-import sys
 import time
-from collections.abc import Callable
-
-_PR_SET_PDEATHSIG = 1
-_LIBC = ctypes.CDLL(None, use_errno=True) if sys.platform == "linux" else None
 
 # Below the kernel's ephemeral range (32768 and up), whose ports may be lent to outgoing connections meanwhile.
 _PORTS = range(20_000, 32_000)
@@ -31,19 +25,6 @@ class Refused(LaunchError):
     """Nothing was started, because the state directory, a port or a setting cannot be used."""
 
     exit_code = 2
-
-
-def die_with_parent(stop_signal: signal.Signals = signal.SIGTERM) -> Callable[[], None]:
-    """A preexec_fn: the child gets `stop_signal` when the thread that started it ends (Linux; elsewhere nothing)."""
-    parent = os.getpid()
-
-    def prepare_child() -> None:
-        if _LIBC is not None:
-            _LIBC.prctl(_PR_SET_PDEATHSIG, int(stop_signal))
-            if os.getppid() != parent:  # it died between the fork and the line above
-                os._exit(1)
-
-    return prepare_child
 
 
 class Guard:

@@ -7,6 +7,7 @@ is tried.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Awaitable, Callable, Mapping
 
 from gateway.pipeline.client import sent
@@ -230,7 +231,9 @@ def start_stream(order: Order) -> None:
 def send_comment(order: Order) -> None:
     """One SSE comment, which clients skip and proxies count as traffic."""
     start_stream(order)
-    order.client.write(b": ping\n\n")
+    rest = order.client.write(b": ping\n\n")
+    if inspect.iscoroutine(rest):
+        rest.close()  # sent, but the client does not read: that is noticed by whoever sends next
 
 
 class Kept:

@@ -61,7 +61,7 @@ class Client(ABC):
 
     def cancel(self, why: Ended) -> None:
         """Cancel the call's task, once; the first reason stands."""
-        if self.ended is None and self.task is not None and not self.is_finished:
+        if self.ended is None and self.task is not None:
             self.ended = why
             self.task.cancel()
 

@@ -22,4 +22,6 @@ def ring(redis_url: str, revision: int) -> None:
         ) as client:
             client.publish(CHANNEL, revision)
     except redis.RedisError as error:
-        log.warning("the revision bell did not ring", extra={"revision": revision, "reason": type(error).__name__})
+        log.warning(
+            "the revision bell did not ring", extra={"fields": {"revision": revision, "reason": type(error).__name__}}
+        )

@@ -27,7 +27,7 @@ def probe_age_s(redis_url: str) -> float | None:
         ) as client:
             tick = client.get(TICK)
     except redis.RedisError as error:
-        log.warning("the time of the last probes is unknown", extra={"reason": type(error).__name__})
+        log.warning("the time of the last probes is unknown", extra={"fields": {"reason": type(error).__name__}})
         return None
     return None if tick is None else max(0.0, time.time() - float(tick))
 

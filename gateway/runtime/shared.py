@@ -141,9 +141,9 @@ class Shared:
             return
         if not self.is_up:
             self.is_up = True
-            log.info("redis answers", extra={"processes": self.processes})
+            log.info("redis answers", extra={"fields": {"processes": self.processes}})
 
     def _went_down(self, error: Exception) -> None:
         if self.is_up:
             self.is_up = False
-            log.warning("redis does not answer", extra={"error": type(error).__name__})
+            log.warning("redis does not answer", extra={"fields": {"error": type(error).__name__}})

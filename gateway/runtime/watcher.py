@@ -95,11 +95,16 @@ class Watcher:
         self._snapshot = snapshot
         self.status.last_change_unix_s = time.time()
         self._on_snapshot(snapshot)
-        log.info("configuration loaded", extra={"revision": snapshot.revision, "pools": len(snapshot.pools)})
+        log.info(
+            "configuration loaded", extra={"fields": {"revision": snapshot.revision, "pools": len(snapshot.pools)}}
+        )
 
     def _failed(self, problems: list[Problem]) -> None:
         if problems != self.status.last_error:
-            log.error("the configuration cannot be used", extra={"problems": [str(problem) for problem in problems]})
+            log.error(
+                "the configuration cannot be used",
+                extra={"fields": {"problems": [str(problem) for problem in problems]}},
+            )
         self.status.last_error = problems
 
     async def _wait(self) -> None:
@@ -122,7 +127,7 @@ class Watcher:
                     pause_s = _PAUSE_S[0]
                     await self._hear(pubsub)
             except (redis.RedisError, OSError) as error:
-                log.debug("the revision bell is away", extra={"reason": type(error).__name__})
+                log.debug("the revision bell is away", extra={"fields": {"reason": type(error).__name__}})
             await asyncio.sleep(pause_s)
             pause_s = min(pause_s * 2, _PAUSE_S[1])
 

@@ -27,7 +27,7 @@ ROOT = HERE.parents[1]
 sys.path.insert(0, str(ROOT))
 
 from gateway.launch.embedded import Postgres, Valkey  # noqa: E402
-from gateway.launch.process import die_with_parent  # noqa: E402
+from gateway.runtime.lineage import die_with_parent  # noqa: E402
 
 _PORT_BASE = 29000
 _CONFIGURATION = f"""

@@ -230,3 +230,14 @@ async def test_operations_say_how_the_process_stands() -> None:
         answer = await get(rig, "/ready")
         assert (answer.status_code, answer.json()["pools"]) == (503, {"empty": "no workers"})
         assert (await get(rig, "/health")).status_code == 503
+
+
+async def test_request_id_is_on_every_answer() -> None:
+    async with FakeWorker() as worker, running(pool_of(worker)) as rig:
+        for path in ("/live", "/ready", "/v1/models", "/nothing"):
+            assert (await get(rig, path, **{"x-request-id": "mine"})).headers["x-request-id"] == "mine"
+            assert (await get(rig, path)).headers["x-request-id"]
+        reader, writer = await asyncio.open_connection(*rig.url.removeprefix("http://").split(":"))
+        writer.write(b"TRACE / HTTP/1.1\r\nhost: a\r\n\r\n")
+        assert b"\r\nx-request-id: " in await reader.read(-1)
+        writer.close()

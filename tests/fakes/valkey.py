@@ -11,7 +11,7 @@ from pathlib import Path
 import redis
 
 from gateway.launch.embedded import Valkey
-from gateway.launch.process import die_with_parent
+from gateway.runtime.lineage import die_with_parent
 
 
 class OwnValkey:

@@ -20,7 +20,8 @@ from urllib.parse import urlsplit, urlunsplit
 import httpx
 import psycopg
 
-from gateway.launch.process import die_with_parent, free_port
+from gateway.launch.process import free_port
+from gateway.runtime.lineage import die_with_parent
 
 ROOT = Path(__file__).parents[2]
 CHAT = "/v1/chat/completions"

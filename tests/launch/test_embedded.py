@@ -16,7 +16,8 @@ import pytest
 import redis
 
 from gateway.launch.embedded import Postgres, Store, Valkey
-from gateway.launch.process import LaunchError, die_with_parent, free_port
+from gateway.launch.process import LaunchError, free_port
+from gateway.runtime.lineage import die_with_parent
 
 
 @pytest.fixture
@@ -147,7 +148,7 @@ def test_free_port_when_the_wanted_one_is_free_is_that_one() -> None:
 def test_child_whose_parent_is_killed_ends() -> None:
     code = (
         "import subprocess, sys, time, os, signal\n"
-        "from gateway.launch.process import die_with_parent\n"
+        "from gateway.runtime.lineage import die_with_parent\n"
         "child = subprocess.Popen(['sleep', '60'], preexec_fn=die_with_parent(), start_new_session=True)\n"
         "print('started', flush=True)\n"
         "os.kill(os.getpid(), signal.SIGKILL)\n"

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import secrets
+import socket
 import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -136,6 +137,7 @@ class Rig:
         self.key = self.add_key()
         self.pools = list(pools)
         self.url = ""
+        self.connections: set[Any] = set()  # the server's
         self.use(self.pools)
 
     def add_key(self, **fields: Any) -> str:
@@ -185,6 +187,11 @@ class Rig:
         await self.until(lambda: len(self.exchanges) >= count)
         return self.exchanges[-1]
 
+    def shrink_send_buffers(self) -> None:
+        """Let the kernel take little from the connections that there are, so that a client that does not read shows."""
+        for connection in self.connections:
+            connection.transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
+
     def is_idle(self) -> bool:
         """Every lease is back and no call is left."""
         in_flight = [worker.in_flight for worker in self.table.workers()]
@@ -226,6 +233,7 @@ async def running(
     config = uvicorn.Config(app, http=protocol, log_config=None, access_log=False)
     config.load()
     state = ServerState()  # uvicorn's protocol without its server, whose start and stop take 0.2 s
+    rig.connections = state.connections
     loop = asyncio.get_running_loop()
     server = await loop.create_server(lambda: protocol(config, state, {}), "127.0.0.1", 0)
     sweeping = asyncio.create_task(rig.sweeper.run())

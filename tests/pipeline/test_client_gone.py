@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import socket
 import time
 
 import pytest
@@ -11,7 +12,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from gateway.pipeline.exchange import Outcome
 from gateway.routing.options import QueueOptions, TimeoutOptions
-from tests.fakes.scripts import Script, Send, Stall, chat_stream
+from tests.fakes.scripts import Script, Send, Stall, chat_stream, status
 from tests.fakes.worker import FakeWorker
 from tests.pipeline.rig import pool_of, running
 
@@ -115,6 +116,27 @@ async def test_many_clients_that_leave_leave_nothing_behind() -> None:
         await worker.until(lambda: worker.open_connections == 0)
         await rig.until(lambda: rig.wire.open_connections == 0)
         await rig.until(lambda: len(asyncio.all_tasks()) <= tasks)
+
+
+async def test_client_that_does_not_read_a_whole_answer_is_cut_too() -> None:
+    body = b'{"choices":[],"pad":"' + b"x" * 240_000 + b'"}'
+    async with FakeWorker(status(200, body=body)) as worker:
+        async with running(pool_of(worker, timeouts=LONG), client_idle_s=0.5) as rig:
+            host, port = rig.url.removeprefix("http://").split(":")
+            deaf = socket.socket()
+            deaf.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2048)
+            deaf.connect((host, int(port)))
+            await rig.until(lambda: rig.connections)
+            rig.shrink_send_buffers()
+            head = f"POST /v1/chat/completions HTTP/1.1\r\nhost: a\r\nauthorization: Bearer {rig.key}\r\n"
+            deaf.sendall(f"{head}content-type: application/json\r\ncontent-length: {len(ASK)}\r\n\r\n".encode() + ASK)
+
+            exchange = await rig.ended()
+
+            assert (exchange.outcome, exchange.error_code) == (Outcome.CLIENT_CLOSED, "slow_reader")
+            assert rig.is_idle()
+            await rig.until(lambda: not rig.connections)
+            deaf.close()
 
 
 async def test_client_that_does_not_read_is_cut_and_holds_little_memory() -> None:

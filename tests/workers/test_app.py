@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 from django.db import connection
 
-from gateway.launch.process import die_with_parent
 from gateway.models import ConfigRevision, Pool, Worker
 from gateway.runtime.health_board import BOARD, TICK
+from gateway.runtime.lineage import die_with_parent
 from tests.fakes.valkey import OwnValkey
 from tests.fakes.worker import FakeWorker
 from workers.app import TICK_S, app

@@ -53,6 +53,7 @@ class FaultKind(enum.Enum):
     BODY_TOO_LARGE = _Kind(413, "invalid_request_error", "request_too_large", Side.CLIENT)
     UNSUPPORTED_MEDIA = _Kind(415, "invalid_request_error", "unsupported_media_type", Side.CLIENT)
     MISDIRECTED = _Kind(421, "invalid_request_error", "misdirected_request", Side.CLIENT)
+    NO_COMPATIBLE_WORKER = _Kind(422, "invalid_request_error", "no_compatible_worker", Side.CLIENT)
     HEAD_TOO_LARGE = _Kind(431, "invalid_request_error", "headers_too_large", Side.CLIENT)
 
     RATE_LIMITED = _Kind(429, "rate_limit_error", "rate_limit_exceeded", Side.GATEWAY)
@@ -71,20 +72,31 @@ class FaultKind(enum.Enum):
     FIRST_BYTE_TIMEOUT = _Kind(504, "upstream_error", "first_byte_timeout", Side.UPSTREAM, retryable=True)
     IDLE_TIMEOUT = _Kind(504, "upstream_error", "idle_timeout", Side.UPSTREAM)
     TOTAL_TIMEOUT = _Kind(504, "upstream_error", "total_timeout", Side.UPSTREAM)
+    ALL_FAILED = _Kind(502, "upstream_error", "all_members_failed", Side.UPSTREAM)
     STREAM_INTERRUPTED = _Kind(502, "upstream_error", "stream_interrupted", Side.UPSTREAM)
 
 
 class Fault(Exception):
-    """One thing that went wrong. `retry_after_s` becomes the `Retry-After` header, rounded up."""
+    """One thing that went wrong. `retry_after_s` becomes the `Retry-After` header, rounded up.
+
+    `is_final`: the same request would fail in the same way again, whoever sends it when.
+    """
 
     def __init__(
-        self, kind: FaultKind, message: str, *, param: str | None = None, retry_after_s: float | None = None
+        self,
+        kind: FaultKind,
+        message: str,
+        *,
+        param: str | None = None,
+        retry_after_s: float | None = None,
+        is_final: bool = False,
     ) -> None:
         super().__init__(message)
         self.kind = kind
         self.message = message
         self.param = param
         self.retry_after_s = retry_after_s
+        self.is_final = is_final or kind.value.side is Side.CLIENT
 
     @property
     def status(self) -> int:
@@ -115,7 +127,7 @@ def error_headers(fault: Fault) -> list[tuple[bytes, bytes]]:
     headers = [(b"content-type", b"application/json")]
     if fault.retry_after_s is not None:
         headers.append((b"retry-after", b"%d" % max(1, -int(-fault.retry_after_s // 1))))
-    if fault.side is Side.CLIENT:
+    if fault.is_final:
         headers.append((b"x-should-retry", b"false"))  # openai SDKs obey it
     return headers
 

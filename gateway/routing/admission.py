@@ -5,35 +5,49 @@ Asked before a body is read, so that a crowd is refused before it costs memory. 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
+
 from gateway.protocol.faults import Fault, FaultKind
 
 
 class Envelope:
-    """The process's places and its byte budget."""
+    """The process's places, those of each service within them, and its byte budget.
 
-    __slots__ = ("bytes", "calls", "max_bytes", "max_calls")
+    A service that `by_service` does not name may take every place.
+    """
 
-    def __init__(self, max_calls: int, max_bytes: int) -> None:
+    __slots__ = ("by_service", "bytes", "calls", "max_bytes", "max_calls", "of_service")
+
+    def __init__(self, max_calls: int, max_bytes: int, by_service: Mapping[str, int] = MappingProxyType({})) -> None:
         self.max_calls = max_calls
         self.max_bytes = max_bytes
+        self.by_service = by_service
         self.calls = 0
         self.bytes = 0
+        self.of_service = dict.fromkeys(by_service, 0)
 
-    def enter(self) -> EnvelopeLease:
+    def enter(self, service: str) -> EnvelopeLease:
         """A place, to be released at the call's end. Raises Fault(OVERLOADED)."""
         if self.calls >= self.max_calls:
             raise Fault(FaultKind.OVERLOADED, "The gateway is at its limit of calls at once.", retry_after_s=1.0)
+        if service in self.of_service:
+            if self.of_service[service] >= self.by_service[service]:
+                message = f"The gateway is at its limit of {service} calls at once."
+                raise Fault(FaultKind.OVERLOADED, message, retry_after_s=1.0)
+            self.of_service[service] += 1
         self.calls += 1
-        return EnvelopeLease(self)
+        return EnvelopeLease(self, service)
 
 
 class EnvelopeLease:
     """One call's place and bytes."""
 
-    __slots__ = ("_bytes", "_envelope", "_is_released")
+    __slots__ = ("_bytes", "_envelope", "_is_released", "_service")
 
-    def __init__(self, envelope: Envelope) -> None:
+    def __init__(self, envelope: Envelope, service: str) -> None:
         self._envelope = envelope
+        self._service = service
         self._bytes = 0
         self._is_released = False
 
@@ -51,4 +65,6 @@ class EnvelopeLease:
         if not self._is_released:
             self._is_released = True
             self._envelope.calls -= 1
+            if self._service in self._envelope.of_service:
+                self._envelope.of_service[self._service] -= 1
             self._envelope.bytes -= self._bytes

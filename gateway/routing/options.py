@@ -117,10 +117,15 @@ def _wrong(info: OptionInfo, value: Any) -> str:
 class QueueOptions:
     """Where calls wait when a pool or all its workers are at their cap."""
 
-    size: int = option(
-        0, "Calls that may wait for a free place; 0 refuses at once", unit="calls", minimum=0, maximum=100_000
+    size: int | None = option(
+        None,
+        "Calls that may wait for a free place; 0 refuses at once; empty: twice the places of the pool",
+        unit="calls",
+        minimum=0,
+        maximum=100_000,
     )
-    timeout_s: float = option(1.0, "Longest wait in the queue", unit="s", minimum=0.01, maximum=600)
+    timeout_s: float = option(1.0, "Longest wait of an interactive call", unit="s", minimum=0.01, maximum=600)
+    batch_timeout_s: float = option(30.0, "Longest wait of a batch call", unit="s", minimum=0.01, maximum=3600)
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,10 +135,26 @@ class BreakerOptions:
     failure_threshold: int = option(
         5, "Failures in a row that open the breaker", unit="failures", minimum=1, maximum=10_000
     )
+    success_ratio: float = option(
+        0.8, "Share of successes below which the breaker opens; 0: only failures in a row count", minimum=0, maximum=1
+    )
+    ratio_minimum: int = option(
+        10, "Answers in 10 s before that share counts", unit="answers", minimum=1, maximum=100_000
+    )
     success_threshold: int = option(
         1, "Successes that close a half-open breaker", unit="successes", minimum=1, maximum=100
     )
-    timeout_s: float = option(30.0, "How long an open breaker keeps calls away", unit="s", minimum=0.1, maximum=3600)
+    timeout_s: float = option(
+        1.0,
+        "How long the breaker keeps calls away the first time; each time in a row twice as long",
+        unit="s",
+        minimum=0.1,
+        maximum=3600,
+    )
+    longest_timeout_s: float = option(60.0, "The longest that grows to", unit="s", minimum=0.1, maximum=86_400)
+    slow_start_s: float = option(
+        15.0, "How long a worker's share grows after its breaker closed", unit="s", minimum=0, maximum=3600
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,6 +163,12 @@ class RetryOptions:
 
     max_attempts: int = option(
         2, "Workers tried for one call, the first included", unit="attempts", minimum=1, maximum=10
+    )
+    budget_percent: float = option(
+        20.0, "Retries, of the calls of the last 10 s; refused connections are free", unit="%", minimum=0, maximum=1000
+    )
+    concurrent: int = option(
+        3, "Retries at once that may run beyond that budget", unit="retries", minimum=0, maximum=10_000
     )
 
 

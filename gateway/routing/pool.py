@@ -1,153 +1,82 @@
 """The live side of one model: who may take a call now, who is chosen, and where calls wait for a place.
 
-A worker is *eligible* when it is active, not known to be unhealthy, its breaker permits and one of its profiles fits;
-it is a *candidate* when it also is below its own cap. Nobody eligible: refused at once. Nobody a candidate, or the pool
-at its cap: wait. Chosen and counted is one step, and nothing here awaits, so no lock is needed.
+Candidates sorts the workers. Nobody eligible: refused at once. Nobody ready, or the pool at its cap: wait. Chosen and
+counted is one step, and nothing here awaits, so no lock is needed. Processes of one host share their counts: a place
+that another process took in the same instant is given back and waited for.
 
-The queue is first come, first served. A ticket that could not go now does not hold up those behind it that could, which
-is looked for among the first `SCAN` only. A new call is treated like a ticket at the very end.
+A ticket that could not go now does not hold up those behind it that could, which is looked for among the first `SCAN`
+only. A new call that would overtake such a ticket queues behind it.
 
 Wake-ups: whenever something frees a place or changes who is eligible, the first ticket that could go is woken; one that
-is woken and goes, cannot go or leaves wakes the next. So while a ticket could go, one is on its way. Two things happen
-by time alone and are noticed with the next call or release: a breaker becoming half-open, a lost trial.
-
-The sole active worker of a pool is used even when its breaker is open: there is nothing better to do with the call.
+is woken and goes, cannot go or leaves wakes the next. So while a ticket could go, one is on its way. What happens by
+time alone (a breaker half-open, a rest over) and in other processes is noticed with the next call, release or `wake`.
 """
 
 from __future__ import annotations
 
-from collections import Counter, OrderedDict
+from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from itertools import islice
-from typing import Protocol
 
 from gateway.protocol.faults import Fault, FaultKind
-from gateway.routing.breaker import Breaker
-from gateway.routing.health import UNSEEN, Health
-from gateway.routing.requirement import Requirement
+from gateway.routing.budget import RetryBudget
+from gateway.routing.candidates import REFUSED_S, Candidates, sort_out, why_not
+from gateway.routing.decision import Decision, Exclusion, decision
+from gateway.routing.health import Health
+from gateway.routing.lease import CallLease, WorkerLease
+from gateway.routing.policy import Policy, Terms
+from gateway.routing.queue import FairQueue, Ticket
+from gateway.routing.requirement import Need, Priority, serves
 from gateway.routing.retry import Signal
-from gateway.routing.snapshot import PoolSpec, WorkerId, WorkerSpec, WorkerState
+from gateway.routing.snapshot import PoolSpec, WorkerId, WorkerState
+from gateway.routing.worker import ALONE, Cell, Worker
 
 SCAN = 48  # tickets looked at: some 20 us when none of them can go
+LATE_SCAN = 8  # of these, that rather wait for a full worker, which costs a decision each to find out
 _LONGEST_RETRY_AFTER_S = 60.0  # a longer guess from a few calls would be worth nothing, and SDKs would not wait for it
-
-
-class Policy(Protocol):
-    """A balancing rule."""
-
-    def choose(self, candidates: Sequence[Worker], need: Requirement) -> Worker:
-        """One of the candidates, which are at least one and in the pool's order. Changes nothing about them."""
-
-
-class Worker:
-    """The live state of one worker. `turn` is its pool's count of choices when it last was chosen, 0 never."""
-
-    __slots__ = ("__weakref__", "breaker", "health", "in_flight", "spec", "turn")
-
-    def __init__(self, spec: WorkerSpec, breaker: Breaker) -> None:
-        self.spec = spec
-        self.breaker = breaker
-        self.health = UNSEEN
-        self.in_flight = self.turn = 0
-
-
-class WorkerLease:
-    """One call's place at one worker."""
-
-    __slots__ = ("_breaker", "_is_finished", "_is_released", "_pool", "_since_s", "_trial", "worker")
-
-    def __init__(self, pool: Pool, worker: Worker, now: float) -> None:
-        self.worker = worker
-        self._pool = pool
-        self._breaker = worker.breaker  # an edit of the worker's URL gives it a new one
-        self._trial = worker.breaker.begin(now)
-        self._since_s = now
-        self._is_finished = self._is_released = False
-
-    def finish(self, signal: Signal, now: float) -> None:
-        """Tell the breaker how it went; only the first word counts. The place is kept until `release`."""
-        if self._is_finished:
-            return
-        self._is_finished = True
-        if signal is Signal.SUCCESS:
-            self._breaker.succeeded(now, self._trial)
-        elif signal is Signal.FAILURE:
-            self._breaker.failed(now)
-        else:
-            self._breaker.neutral(self._trial)
-        self._pool._served(now, now - self._since_s)
-
-    def release(self) -> None:
-        """Give the place back, once; a call that nobody told anything of was neutral."""
-        if self._is_released:
-            return
-        self._is_released = True
-        if not self._is_finished:
-            self._is_finished = True
-            self._breaker.neutral(self._trial)
-        self.worker.in_flight -= 1
-        self._pool.wake()
-
-
-class CallLease:
-    """One call's place in the pool, whatever number of workers it tries."""
-
-    __slots__ = ("_is_released", "_pool")
-
-    def __init__(self, pool: Pool) -> None:
-        self._pool = pool
-        self._is_released = False
-
-    def release(self) -> None:
-        """Give the place back, once."""
-        if not self._is_released:
-            self._is_released = True
-            self._pool.in_flight -= 1
-            self._pool.wake()
-
-
-class Ticket:
-    """A place in the queue. Its holder asks (`admit`) at once and after each wake, and leaves at the end."""
-
-    __slots__ = ("_pool", "is_woken", "need", "wake")
-
-    def __init__(self, pool: Pool, wake: Callable[[], None]) -> None:
-        self._pool = pool
-        self.wake = wake
-        self.need: Requirement | None = None  # until it first asked
-        self.is_woken = False
-
-    def admit(self, need: Requirement, now: float) -> tuple[CallLease, WorkerLease] | None:
-        """The leases if it is this ticket's turn, which ends it; else None. Raises Fault(NO_WORKER), which ends it."""
-        return self._pool._admit_ticket(self, need, now)
-
-    def leave(self) -> None:
-        """Give the place in the queue up, if it is still held."""
-        self._pool._leave(self)
+_TRIAL = "trial of a worker that failed"
+_PLACES_UNKNOWN = 0  # a pool without caps never makes calls wait
 
 
 class Pool:
-    """One model's workers, places and queue. `update` gives it its specification."""
+    """One model's workers, places and queue. `update` gives it its specification.
+
+    `random` gives numbers in [0, 1); it decides how often a sole worker with an open breaker is tried.
+    """
 
     __slots__ = (
         "__weakref__",
         "_active",
-        "_has_sole_worker",
         "_mean_s",
-        "_now",
-        "_tickets",
+        "_queue",
+        "_queue_size",
+        "_random",
         "_turn",
+        "budget",
+        "cell",
         "in_flight",
+        "now",
         "policy",
+        "reads_facts",
         "spec",
         "workers",
     )
 
-    def __init__(self, spec: PoolSpec, workers: Sequence[Worker], policy: Policy) -> None:
+    def __init__(
+        self,
+        spec: PoolSpec,
+        workers: Sequence[Worker],
+        policy: Policy,
+        random: Callable[[], float] = lambda: 0.5,
+        cell: Cell = ALONE,
+    ) -> None:
         self.in_flight = 0
-        self._tickets: OrderedDict[Ticket, None] = OrderedDict()  # ordered, and left from anywhere in constant time
+        self.now = 0.0  # the latest time that anybody told
+        self.cell = cell
+        self.budget = RetryBudget(spec.retry)
+        self._random = random
+        self._queue = FairQueue()
         self._turn = 0
-        self._now = 0.0  # the latest time that anybody told
         self._mean_s = 0.0  # time a call holds a worker, the recent ones weighing more
         self.update(spec, workers, policy)
 
@@ -156,145 +85,314 @@ class Pool:
         self.spec = spec
         self.workers = tuple(workers)
         self.policy = policy
+        self.budget.options = spec.retry
+        profiles = [profile for worker in workers for profile in worker.spec.profiles]
+        self.reads_facts = any(profile.reads_facts for profile in profiles)
         self._active = tuple(worker for worker in workers if worker.spec.state is WorkerState.ACTIVE)
-        self._has_sole_worker = len(self._active) == 1
+        self._queue_size = spec.queue.size if spec.queue.size is not None else 2 * self._places()
+        policy.keep(self.workers)
         self.wake()
 
     @property
     def waiting(self) -> int:
         """Calls in the queue."""
-        return len(self._tickets)
+        return len(self._queue)
 
-    def admit(self, need: Requirement, now: float) -> tuple[CallLease, WorkerLease] | None:
-        """A place in the pool and at a worker; None: the call has to wait. Raises Fault(NO_WORKER)."""
-        self._now = now
-        candidates = self._candidates(need, now)
-        if candidates is None:
-            raise self._no_worker(need, now)
-        if not candidates or not self._has_place() or (self._tickets and self._must_queue()):
+    @property
+    def queue_size(self) -> int:
+        """Calls that may wait."""
+        return self._queue_size
+
+    def admit(self, need: Need, now: float) -> tuple[CallLease, WorkerLease] | None:
+        """Places in the pool and at a worker; None: the call has to wait. Raises Fault(NO_WORKER)."""
+        self.now = now
+        found = self._found(need, now)
+        if not found.ready or not self._has_place(need) or (self._queue and self._must_queue()):
             return None
-        return self._enter(candidates, need, now)
+        if found.full and self._prefers_to_wait(found, need, now, len(self._queue)):
+            return None
+        return self._enter(found, need, now)
 
-    def choose(self, need: Requirement, tried: Collection[WorkerId], now: float) -> WorkerLease | None:
-        """A worker for a further attempt of a call that holds a place; None: nobody is left."""
-        self._now = now
-        candidates = self._candidates(need, now, tried)
-        return self._take(candidates, need, now) if candidates else None
+    def choose(
+        self, need: Need, tried: Collection[WorkerId], now: float, *, is_free: bool = False
+    ) -> WorkerLease | None:
+        """A worker for a further attempt of a call that holds a place; None: nobody is left, or the budget is spent.
 
-    def join(self, wake: Callable[[], None], now: float) -> Ticket:
-        """The last place in the queue; `wake` is called when asking is worth while. Raises Fault(OVERLOADED)."""
-        self._now = now
-        waiting = len(self._tickets)
-        if waiting >= self.spec.queue.size:
-            predicted_s = self._mean_s * (waiting + 1) / max(1, self.in_flight)
-            raise Fault(
-                FaultKind.OVERLOADED,
-                "Every worker of this model is busy and no more calls may wait.",
-                retry_after_s=min(max(1.0, predicted_s), _LONGEST_RETRY_AFTER_S),
-            )
-        ticket = Ticket(self, wake)
-        self._tickets[ticket] = None
+        `is_free`: the attempt before cost nobody anything and needs no budget.
+        """
+        self.now = now
+        if not is_free and not self.budget.permits(now, self._closed()):
+            return None
+        found = sort_out(self._active, need, now, tried)
+        return self._take(found, need, now, tried, is_retry=True) if found.ready else None
+
+    def join(self, need: Need, wake: Callable[[], None], now: float) -> Ticket:
+        """A place in the queue; `wake` is called when asking is worth while. Raises Fault(OVERLOADED)."""
+        self.now = now
+        if len(self._queue) >= self._queue_size and not self._evict_for(need):
+            raise self.overloaded("Every worker of this model is busy and no more calls may wait.")
+        options = self.spec.queue
+        wait_s = options.batch_timeout_s if need.priority is Priority.BATCH else options.timeout_s
+        ticket = Ticket(self, need, wake, now + wait_s)
+        self._queue.add(ticket)
         return ticket
+
+    def overloaded(self, message: str) -> Fault:
+        """The refusal of a call that cannot wait, or not any longer, with the time until the queue should be empty."""
+        predicted_s = self._mean_s * (len(self._queue) + 1) / max(1, self.in_flight)
+        retry_after_s = min(max(1.0, predicted_s), _LONGEST_RETRY_AFTER_S)
+        return Fault(FaultKind.OVERLOADED, message, retry_after_s=retry_after_s)
 
     def wake(self) -> None:
         """Something changed: wake the first ticket that could go."""
-        if self._tickets and (ticket := self._first_able()) is not None and not ticket.is_woken:
-            ticket.is_woken = True
-            ticket.wake()
+        if self._queue:
+            self._wake(self._first_able())
 
-    def _admit_ticket(self, ticket: Ticket, need: Requirement, now: float) -> tuple[CallLease, WorkerLease] | None:
-        self._now = now
-        ticket.need, ticket.is_woken = need, False
-        candidates = self._candidates(need, now)
-        if candidates is None:
+    def is_resting(self, now: float) -> bool:
+        """Whether nobody here should be asked while another pool could be."""
+        return not any(
+            worker.health.state is not Health.UNHEALTHY and worker.breaker.permits(now) and not worker.rest.is_on(now)
+            for worker in self._active
+        )
+
+    def explain(self, need: Need, now: float, tried: Collection[WorkerId] = ()) -> Decision:
+        """Where a call would go now, and why; changes nothing. `chosen` is empty when it could not go."""
+        found = sort_out(self._active, need, now, tried)
+        if not found.ready:
+            return self._decision(found, "", (), need, now, tried)
+        trial = _due_trial(found.ready, now)
+        worker, terms = self.policy.choose(found.ready, need, now)
+        if trial is None:
+            return self._decision(found, worker.spec.name, terms, need, now, tried)
+        return self._decision(found, trial.spec.name, terms, need, now, tried, _TRIAL)
+
+    # ---- the queue
+
+    def _admit_ticket(self, ticket: Ticket, now: float, is_last: bool) -> tuple[CallLease, WorkerLease] | None:
+        self.now = now
+        ticket.is_woken = False
+        if ticket.is_evicted:
+            raise self.overloaded("Calls of a higher priority took this one's place in the queue.")
+        need = ticket.need
+        try:
+            found = self._found(need, now)
+        except Fault:
             self._leave(ticket)
-            raise self._no_worker(need, now)
+            raise
         got = None
-        if candidates and self._has_place() and self._first_able() is ticket:
-            del self._tickets[ticket]
-            got = self._enter(candidates, need, now)
+        if found.ready and self._has_place(need) and (is_last or self._first_able() is ticket):
+            got = self._enter(found, need, now)
+        if got is not None:
+            self._queue.remove(ticket, is_served=True)
         self.wake()
         return got
 
     def _leave(self, ticket: Ticket) -> None:
-        if ticket in self._tickets:
-            del self._tickets[ticket]
+        if ticket in self._queue:
+            self._queue.remove(ticket, is_served=False)
             self.wake()
+
+    def _evict_for(self, need: Need) -> bool:
+        """Make room for a call that goes before all batch calls."""
+        if need.priority is not Priority.INTERACTIVE or not self._queue_size:
+            return False
+        last = self._queue.last_of(Priority.BATCH)
+        if last is None:
+            return False
+        self._queue.remove(last, is_served=False)
+        last.is_evicted = True
+        last.wake()
+        return True
 
     def _must_queue(self) -> bool:
         """Whether a new call would overtake somebody; wakes whom it would."""
-        self.wake()
-        return len(self._tickets) > SCAN or self._first_able() is not None
+        able = self._first_able()
+        self._wake(able)
+        return able is not None or len(self._queue) > SCAN
+
+    def _wake(self, able: Ticket | None) -> None:
+        if able is not None and not able.is_woken:
+            able.is_woken = True
+            able.wake()
 
     def _first_able(self) -> Ticket | None:
         """The first ticket that would not have to wait: it could go, or nobody is eligible and it should hear so."""
-        has_place = self._has_place()
-        waiting_needs: set[Requirement] = set()
-        for ticket in islice(self._tickets, SCAN):
+        binds_late = self.policy.binds_late
+        late = 0
+        waiting: set[object] = set()
+        for rank, ticket in enumerate(islice(self._queue, SCAN)):
             need = ticket.need
-            if need is None:
+            kind = (need.requirement, need.target, need.size)
+            if kind in waiting:
+                continue
+            found = sort_out(self._active, need, self.now)
+            if not found.ready and not found.full:
                 return ticket
-            if need not in waiting_needs:
-                candidates = self._candidates(need, self._now)
-                if candidates is None or (candidates and has_place):
+            if found.ready and self._has_place(need):
+                if not (binds_late and found.full and self._prefers_to_wait(found, need, self.now, rank)):
                     return ticket
-                waiting_needs.add(need)
+                late += 1
+                if late == LATE_SCAN:
+                    return None
+            else:
+                waiting.add(kind)
         return None
 
-    def _has_place(self) -> bool:
-        return self.spec.max_in_flight is None or self.in_flight < self.spec.max_in_flight
+    def _prefers_to_wait(self, found: Candidates, need: Need, now: float, rank: int) -> bool:
+        policy = self.policy
+        return (
+            policy.binds_late
+            and rank < self._queue_size
+            and policy.would_wait(found.ready, found.full, need, now, rank)
+        )
 
-    def _candidates(self, need: Requirement, now: float, tried: Collection[WorkerId] = ()) -> list[Worker] | None:
-        """The candidates in the pool's order; [] when all eligible are at their caps, None when nobody is eligible."""
-        candidates = []
-        is_eligible = False
-        for worker in self._active:
-            spec = worker.spec
-            if (
-                worker.health.state is Health.UNHEALTHY
-                or not (worker.breaker.opened_until is None or self._has_sole_worker or worker.breaker.permits(now))
-                or (spec.profiles and not any(profile.satisfies(need) for profile in spec.profiles))
-                or (tried and spec.id in tried)
-            ):
-                continue
-            is_eligible = True
-            if spec.max_in_flight is None or worker.in_flight < spec.max_in_flight:
-                candidates.append(worker)
-        return candidates if is_eligible else None
+    # ---- places
 
-    def _enter(self, candidates: list[Worker], need: Requirement, now: float) -> tuple[CallLease, WorkerLease]:
-        lease = self._take(candidates, need, now)  # first: a policy that raises leaves nothing counted
-        self.in_flight += 1
-        return CallLease(self), lease
+    def _places(self) -> int:
+        """What the pool's caps let it hold at once; 0: it has none."""
+        caps = [worker.spec.max_in_flight for worker in self._active]
+        together = sum(cap for cap in caps if cap is not None) if None not in caps else None
+        return min((cap for cap in (together, self.spec.max_in_flight) if cap is not None), default=_PLACES_UNKNOWN)
 
-    def _take(self, candidates: list[Worker], need: Requirement, now: float) -> WorkerLease:
-        worker = candidates[0] if len(candidates) == 1 else self.policy.choose(candidates, need)
+    def _has_place(self, need: Need) -> bool:
+        cap = self.spec.max_in_flight
+        return cap is None or self._load() + need.size <= max(cap, need.size)
+
+    def _load(self) -> int:
+        return self.in_flight if self.cell is ALONE else self.in_flight + self.cell.other_calls()
+
+    def _found(self, need: Need, now: float) -> Candidates:
+        found = sort_out(self._active, need, now)
+        if (not found.ready and not found.full) or (len(self._active) == 1 and self._is_throttled(now)):
+            raise self._no_worker(need, now)
+        return found
+
+    def _is_throttled(self, now: float) -> bool:
+        """The sole worker never rests fully: the more of its calls fail, the fewer it gets (SRE book, chapter 21)."""
+        breaker = self._active[0].breaker
+        if breaker.opened_until is None or breaker.permits(now):
+            return False
+        good, bad = breaker.answers.totals(now)
+        return self._random() < max(0.0, (bad - good) / (good + bad + 1))
+
+    def _enter(self, found: Candidates, need: Need, now: float) -> tuple[CallLease, WorkerLease] | None:
+        lease = self._take(found, need, now, (), is_retry=False)  # first: a policy that raises leaves nothing counted
+        if lease is None:
+            return None
+        self.in_flight += need.size
+        self.cell.add(need.size, 0)
+        cap = self.spec.max_in_flight
+        if cap is not None and self.cell is not ALONE and self._load() > max(cap, need.size):
+            CallLease(self, need.size).release()
+            lease.release()
+            return None
+        self.budget.called(now)
+        return CallLease(self, need.size), lease
+
+    def _take(
+        self, found: Candidates, need: Need, now: float, tried: Collection[WorkerId], *, is_retry: bool
+    ) -> WorkerLease | None:
+        """Choose and count; None when another process was faster."""
+        ready = found.ready
+        terms: Sequence[Terms] = ()
+        trial = None if is_retry else _due_trial(ready, now)
+        if len(ready) == 1:
+            worker = ready[0]
+        elif trial is not None:  # no policy would ask a worker of which it has heard only failures
+            worker = trial
+        else:
+            worker, terms = self.policy.choose(ready, need, now)
+        size = need.size
+        worker.in_flight += size
+        if worker.cell is not ALONE:
+            worker.cell.add(size, 0)
+            cap = worker.spec.max_in_flight
+            if cap is not None and worker.load > max(cap, size):
+                worker.in_flight -= size
+                worker.cell.add(-size, 0)
+                return None
         self._turn += 1
         worker.turn = self._turn
-        worker.in_flight += 1
-        return WorkerLease(self, worker, now)
+        for each in self._active:
+            if each.breaker.slow_since is not None:
+                each.counts_in_ramp(each is worker, len(self._active))
+        note = _TRIAL if worker is trial else ""
+        why = self._decision(found, worker.spec.name, terms, need, now, tried, note)
+        lease = WorkerLease(self, worker, size, now, is_retry, why)
+        if is_retry:
+            self.budget.began(now)
+        try:
+            if len(self.workers) > 1:  # else there is nothing to remember or to learn for
+                lease.track = self.policy.taken(worker, need, now)
+        except BaseException:
+            lease.release()
+            raise
+        return lease
 
-    def _served(self, now: float, duration_s: float) -> None:
-        self._now = now
+    def _closed(self) -> list[WorkerId]:
+        return [worker.spec.id for worker in self._active if worker.breaker.opened_until is None]
+
+    def _served(self, worker: Worker, signal: Signal, now: float, duration_s: float) -> None:
+        self.now = now
+        self.budget.attempted(worker.spec.id, signal, now)
         self._mean_s += (duration_s - self._mean_s) * 0.1 if self._mean_s else duration_s
         self.wake()
 
-    def _no_worker(self, need: Requirement, now: float) -> Fault:
-        """Why nobody is eligible, in counts."""
+    def refused(self, worker: Worker, now: float) -> None:
+        """A connection to the worker was refused."""
+        worker.refused_until = now + REFUSED_S
+
+    # ---- why
+
+    def _decision(
+        self,
+        found: Candidates,
+        chosen: str,
+        terms: Sequence[Terms],
+        need: Need,
+        now: float,
+        tried: Collection[WorkerId],
+        note: str = "",
+    ) -> Decision:
+        names = [worker.spec.name for worker in found.ready]
+        excluded: list[tuple[str, str]] = []
+        if len(names) < len(self.workers):
+            is_sole = len(self._active) == 1
+            ready = set(names)
+            excluded = [
+                (worker.spec.name, why_not(worker, need, now, tried, is_sole=is_sole, is_panic=found.is_panic).value)
+                for worker in self.workers
+                if worker.spec.name not in ready
+            ]
+        policy = self.policy
+        note = note or ("panic" if found.is_panic else "")
+        return decision(self.spec.policy.name, chosen, names, policy.term_names, terms, excluded, note)
+
+    def _no_worker(self, need: Need, now: float) -> Fault:
+        """Why nobody is eligible, in counts; the request's own fault when no worker could ever take it."""
+        profiles = [worker.spec.profiles for worker in self.workers]
+        if profiles and not any(serves(each, need.requirement) for each in profiles):
+            return Fault(FaultKind.NO_COMPATIBLE_WORKER, "No worker of this model takes such a request.")
         reasons: Counter[str] = Counter()
         wait_s = []
         for worker in self.workers:
-            if worker.spec.state is not WorkerState.ACTIVE:
-                reasons[worker.spec.state.value] += 1
-            elif worker.health.state is Health.UNHEALTHY:
-                reasons["unhealthy"] += 1
-            elif not self._has_sole_worker and not worker.breaker.permits(now):
-                reasons["circuit open"] += 1
+            why = why_not(worker, need, now, (), is_sole=False)
+            reasons[_COUNTED.get(why, why.value)] += 1
+            if why is Exclusion.CIRCUIT_OPEN:
                 wait_s.append(worker.breaker.wait_s(now))
-            else:
-                reasons["without a profile for this request"] += 1
         total = len(self.workers)
         counts = ", ".join(f"{count} {reason}" for reason, count in reasons.items())
         message = f"{total} worker{'' if total == 1 else 's'}: {counts}" if total else "the pool has no workers"
-        retry_after_s = max(1.0, min(wait_s, default=1.0))
+        retry_after_s = min(max(1.0, min(wait_s, default=1.0)), _LONGEST_RETRY_AFTER_S)
         return Fault(FaultKind.NO_WORKER, f"No worker can take this call ({message}).", retry_after_s=retry_after_s)
+
+
+def _due_trial(ready: Sequence[Worker], now: float) -> Worker | None:
+    """The first worker that is due a trial."""
+    for worker in ready:
+        if worker.breaker.failures and worker.breaker.is_trial_due(now):
+            return worker
+    return None
+
+
+_COUNTED = {Exclusion.PROFILE: "without a profile for this request"}

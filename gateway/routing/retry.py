@@ -9,7 +9,8 @@ The one classifier. Whether a retry really happens (attempts left, nothing sent 
     408, 425, 429                            yes        neutral   no    busy or early, not broken
     501, 505                                 no         neutral   no    the request asks for what is not offered
     3xx and every other 5xx                  yes        failure   no
-    connect, reset, protocol, first byte     yes        failure   yes
+    connect                                  yes, free  failure   yes   it cost the worker nothing
+    reset, protocol, first byte              yes        failure   yes
     stall or break in mid-answer             no         failure   yes
     our own limits, the client's faults      no         neutral   no
 """
@@ -37,6 +38,7 @@ class Reading:
     is_retryable: bool
     signal: Signal
     wants_probe: bool = False
+    is_free: bool = False  # another attempt takes nothing from the retry budget
 
 
 _GOOD = Reading(False, Signal.SUCCESS)
@@ -44,12 +46,13 @@ _BUSY = Reading(True, Signal.NEUTRAL)
 _BROKEN = Reading(True, Signal.FAILURE)
 _OURS = Reading(False, Signal.NEUTRAL)
 _UNREACHED = Reading(True, Signal.FAILURE, wants_probe=True)
+_REFUSED = Reading(True, Signal.FAILURE, wants_probe=True, is_free=True)
 _LOST = Reading(False, Signal.FAILURE, wants_probe=True)
 
 _STATUSES = dict.fromkeys((401, 402, 403, 408, 425, 429), _BUSY) | dict.fromkeys((501, 505), _OURS)
 
 _FAULTS = {
-    FaultKind.CONNECT_FAILED: _UNREACHED,
+    FaultKind.CONNECT_FAILED: _REFUSED,
     FaultKind.UPSTREAM_RESET: _UNREACHED,
     FaultKind.UPSTREAM_PROTOCOL: _UNREACHED,
     FaultKind.FIRST_BYTE_TIMEOUT: _UNREACHED,

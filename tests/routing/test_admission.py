@@ -8,16 +8,16 @@ from gateway.routing.admission import Envelope
 
 def test_envelope_last_place_taken_refuses_next():
     envelope = Envelope(max_calls=2, max_bytes=10)
-    envelope.enter()
-    envelope.enter()
+    envelope.enter("chat")
+    envelope.enter("chat")
     with pytest.raises(Fault) as refused:
-        envelope.enter()
+        envelope.enter("chat")
     assert (refused.value.kind, refused.value.retry_after_s, envelope.calls) == (FaultKind.OVERLOADED, 1.0, 2)
 
 
 def test_envelope_bytes_up_to_budget_fit_and_one_more_does_not():
     envelope = Envelope(max_calls=2, max_bytes=10)
-    first, second = envelope.enter(), envelope.enter()
+    first, second = envelope.enter("chat"), envelope.enter("chat")
     first.grow(6)
     second.grow(4)
     with pytest.raises(Fault) as refused:
@@ -27,7 +27,7 @@ def test_envelope_bytes_up_to_budget_fit_and_one_more_does_not():
 
 def test_envelope_lease_released_twice_gives_back_once():
     envelope = Envelope(max_calls=1, max_bytes=10)
-    lease = envelope.enter()
+    lease = envelope.enter("chat")
     lease.grow(3)
     lease.grow(4)
     lease.release()

@@ -7,26 +7,27 @@ import pytest
 from gateway.protocol.faults import Fault, FaultKind
 from gateway.routing.breaker import BreakerState
 from gateway.routing.health import Health, HealthView
+from gateway.routing.lease import CallLease, WorkerLease
 from gateway.routing.options import BreakerOptions, QueueOptions
-from gateway.routing.pool import SCAN, CallLease, Pool, Ticket, WorkerLease
-from gateway.routing.requirement import Profile, Requirement
+from gateway.routing.pool import SCAN, Pool
+from gateway.routing.queue import Ticket
+from gateway.routing.requirement import Need, Profile
 from gateway.routing.retry import Signal
 from gateway.routing.snapshot import WorkerState
-from tests.routing.pools import NEED, pool_of, worker
+from tests.routing.pools import NEED, STREAMED, pool_of, worker
 
-STREAMED = Requirement("chat", "m", is_streaming=True)
 ONLY_STREAMED = (Profile(streaming=True),)
 QUEUE = QueueOptions(size=100)
 FRAGILE = BreakerOptions(failure_threshold=1, timeout_s=30.0)
 
 
-def admitted(pool: Pool, need: Requirement = NEED, now: float = 0.0) -> tuple[CallLease, WorkerLease]:
+def admitted(pool: Pool, need: Need = NEED, now: float = 0.0) -> tuple[CallLease, WorkerLease]:
     got = pool.admit(need, now)
     assert got is not None
     return got
 
 
-def chosen(pool: Pool, calls: int, need: Requirement = NEED) -> list[str]:
+def chosen(pool: Pool, calls: int, need: Need = NEED) -> list[str]:
     return [admitted(pool, need)[1].worker.spec.name for _ in range(calls)]
 
 
@@ -43,9 +44,9 @@ def break_worker(pool: Pool, at: int, now: float = 0.0) -> None:
 class Woken(list[str]):
     """Names of woken tickets, in order."""
 
-    def join(self, pool: Pool, name: str, need: Requirement = NEED) -> Ticket:
-        ticket = pool.join(lambda: self.append(name), 0)
-        assert ticket.admit(need, 0) is None
+    def join(self, pool: Pool, name: str, need: Need = NEED) -> Ticket:
+        ticket = pool.join(need, lambda: self.append(name), 0)
+        assert ticket.admit(0) is None
         return ticket
 
 
@@ -113,8 +114,9 @@ def test_admit_nobody_eligible_says_why_in_counts_and_when_to_return():
         *names, worker("d", state=WorkerState.DRAINING), worker("e", profiles=ONLY_STREAMED), breaker=FRAGILE
     )
     pool.workers[0].health = HealthView(Health.UNHEALTHY, "connection refused by 10.0.0.1")
-    break_worker(pool, 1, now=0)
-    break_worker(pool, 2, now=5)
+    for at, now in ((1, 0), (2, 5)):
+        break_worker(pool, at, now)
+        pool.refused(pool.workers[at], 9)
     counts = "5 workers: 1 unhealthy, 2 circuit open, 1 draining, 1 without a profile for this request"
     expected = (FaultKind.NO_WORKER, f"No worker can take this call ({counts}).", 20)
     assert refusal(lambda: pool.admit(NEED, 10)) == expected
@@ -143,7 +145,7 @@ def test_lease_finished_twice_counts_first_word_only():
 
 
 def test_sole_active_worker_with_open_breaker_is_used_and_counted():
-    pool = pool_of(worker("a"), worker("b", state=WorkerState.DISABLED), breaker=FRAGILE)
+    pool = pool_of(worker("a"), worker("b", state=WorkerState.DISABLED), breaker=FRAGILE, random=lambda: 0.99)
     for _ in range(3):
         _, at = admitted(pool)
         at.finish(Signal.FAILURE, 0)
@@ -169,10 +171,10 @@ def test_choose_leaves_out_tried_workers_until_nobody_is_left():
 
 
 def test_join_queue_off_refuses():
-    pool = pool_of(worker("a", max_in_flight=1))
+    pool = pool_of(worker("a", max_in_flight=1), queue=QueueOptions(size=0))
     admitted(pool)
     expected = (FaultKind.OVERLOADED, "Every worker of this model is busy and no more calls may wait.", 1)
-    assert refusal(lambda: pool.join(lambda: None, 0)) == expected
+    assert refusal(lambda: pool.join(NEED, lambda: None, 0)) == expected
 
 
 def test_join_queue_one_short_of_full_accepts_and_full_refuses():
@@ -180,7 +182,7 @@ def test_join_queue_one_short_of_full_accepts_and_full_refuses():
     admitted(pool)
     for name in "xy":
         Woken().join(pool, name)
-    assert refusal(lambda: pool.join(lambda: None, 0))[0] is FaultKind.OVERLOADED
+    assert refusal(lambda: pool.join(NEED, lambda: None, 0))[0] is FaultKind.OVERLOADED
     assert pool.waiting == 2
 
 
@@ -194,7 +196,7 @@ def test_join_queue_full_predicts_retry_from_recent_calls():
     chosen(pool, 2)
     for name in "xyz":
         Woken().join(pool, name)
-    assert refusal(lambda: pool.join(lambda: None, 0))[2] == 10 * 4 / 2
+    assert refusal(lambda: pool.join(NEED, lambda: None, 0))[2] == 10 * 4 / 2
 
 
 def test_release_wakes_first_waiting_and_it_goes():
@@ -203,7 +205,7 @@ def test_release_wakes_first_waiting_and_it_goes():
     first, _ = woken.join(pool, "x"), woken.join(pool, "y")
     at.release()
     assert woken == ["x"]
-    assert first.admit(NEED, 1) is not None
+    assert first.admit(1) is not None
     assert (pool.waiting, woken) == (1, ["x"])
 
 
@@ -224,9 +226,9 @@ def test_two_places_freed_are_passed_on_one_after_the_other():
     for lease in leases:
         lease.release()
     assert woken == ["x"]
-    assert first.admit(NEED, 1) is not None
+    assert first.admit(1) is not None
     assert woken == ["x", "y"]
-    assert second.admit(NEED, 1) is not None
+    assert second.admit(1) is not None
 
 
 def test_woken_ticket_that_leaves_wakes_next():
@@ -245,7 +247,7 @@ def test_woken_ticket_whose_place_a_retry_took_is_woken_again():
     first = woken.join(pool, "x")
     at.release()
     retry = pool.choose(NEED, (), 0)
-    assert first.admit(NEED, 1) is None
+    assert first.admit(1) is None
     assert retry is not None
     retry.release()
     assert woken == ["x", "x"]
@@ -265,7 +267,7 @@ def test_ticket_behind_one_that_could_go_waits():
     woken.join(pool, "x")
     second = woken.join(pool, "y")
     at.release()
-    assert second.admit(NEED, 1) is None
+    assert second.admit(1) is None
 
 
 def test_ticket_that_cannot_go_holds_nobody_up():
@@ -280,7 +282,7 @@ def test_ticket_that_cannot_go_holds_nobody_up():
     whole = woken.join(pool, "whole", NEED)
     at.release()
     assert woken == ["whole"]
-    assert whole.admit(NEED, 1) is not None
+    assert whole.admit(1) is not None
 
 
 @pytest.mark.parametrize(("ahead", "goes"), [(SCAN, True), (SCAN + 1, False)])
@@ -303,7 +305,7 @@ def test_ticket_without_any_eligible_worker_left_hears_so_and_wakes_next():
     pool.workers[0].health = HealthView(Health.UNHEALTHY)
     pool.wake()
     assert woken == ["x"]
-    assert refusal(lambda: first.admit(NEED, 1))[0] is FaultKind.NO_WORKER
+    assert refusal(lambda: first.admit(1))[0] is FaultKind.NO_WORKER
     assert (woken, pool.waiting) == (["x", "y"], 1)
 
 
@@ -314,7 +316,7 @@ def test_breaker_half_open_by_time_is_noticed_with_next_call():
     first = woken.join(pool, "x")
     assert pool.admit(NEED, 30) is None
     assert woken == ["x"]
-    got = first.admit(NEED, 30)
+    got = first.admit(30)
     assert got is not None
     assert got[1].worker.spec.name == "b"
 
@@ -324,8 +326,8 @@ def test_breaker_closing_wakes_those_it_lets_in():
     break_worker(pool, 1)
     admitted(pool)
     _, trial = admitted(pool, now=30)
-    ticket = pool.join(lambda: woken.append("x"), 30)
-    assert ticket.admit(NEED, 30) is None
+    ticket = pool.join(NEED, lambda: woken.append("x"), 30)
+    assert ticket.admit(30) is None
     trial.finish(Signal.SUCCESS, 31)
     assert woken == ["x"]
-    assert ticket.admit(NEED, 31) is not None
+    assert ticket.admit(31) is not None

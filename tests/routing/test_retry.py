@@ -30,9 +30,14 @@ def test_status_not_offered_stops_as_neutral(status: int):
     assert read_status(status) == Reading(False, Signal.NEUTRAL)
 
 
-@pytest.mark.parametrize("kind", ["CONNECT_FAILED", "UPSTREAM_RESET", "UPSTREAM_PROTOCOL", "FIRST_BYTE_TIMEOUT"])
+@pytest.mark.parametrize("kind", ["UPSTREAM_RESET", "UPSTREAM_PROTOCOL", "FIRST_BYTE_TIMEOUT"])
 def test_fault_before_answer_goes_elsewhere_and_asks_for_probe(kind: str):
     assert read_fault(Fault(FaultKind[kind], "")) == Reading(True, Signal.FAILURE, wants_probe=True)
+
+
+def test_refused_connection_goes_elsewhere_for_free():
+    expected = Reading(True, Signal.FAILURE, wants_probe=True, is_free=True)
+    assert read_fault(Fault(FaultKind.CONNECT_FAILED, "")) == expected
 
 
 @pytest.mark.parametrize("kind", [FaultKind.IDLE_TIMEOUT, FaultKind.STREAM_INTERRUPTED])

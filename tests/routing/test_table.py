@@ -9,9 +9,12 @@ import pytest
 from gateway.policies.registry import POLICIES
 from gateway.routing.health import UNSEEN, Health, HealthView
 from gateway.routing.options import BreakerOptions, HealthOptions, QueueOptions
+from gateway.routing.references import account_pool
+from gateway.routing.rest import RestReason
 from gateway.routing.retry import Signal
-from gateway.routing.snapshot import PolicySpec, PoolSpec, Snapshot, WorkerId, WorkerState
+from gateway.routing.snapshot import AccountSpec, PolicySpec, PoolSpec, Snapshot, WorkerId, WorkerState
 from gateway.routing.table import Table
+from gateway.routing.worker import LoadReport
 from tests.routing.pools import NEED, pool_spec, worker
 
 ILL = HealthView(Health.UNHEALTHY, "timeout")
@@ -121,20 +124,20 @@ def test_apply_more_room_wakes_who_waits():
     table = table_of(spec)
     pool = table.pool(spec)
     assert pool.admit(NEED, 0) is not None
-    pool.join(lambda: woken.append("x"), 0).admit(NEED, 0)
+    pool.join(NEED, lambda: woken.append("x"), 0).admit(0)
     table.apply(snapshot(replace(spec, max_in_flight=2)))
     assert woken == ["x"]
 
 
 def test_set_health_reaches_named_workers_only():
     table = table_of(pool_spec(worker("a"), worker("b")))
-    table.set_health({A: ILL})
+    table.set_health({A: ILL}, 0)
     assert [each.health for each in table.workers()] == [ILL, UNSEEN]
 
 
 def test_set_health_before_worker_is_configured_is_remembered():
     table = table_of()
-    table.set_health({A: ILL})
+    table.set_health({A: ILL}, 0)
     table.apply(snapshot(pool_spec(worker("a"))))
     assert [each.health for each in table.workers()] == [ILL]
 
@@ -146,14 +149,14 @@ def test_set_health_before_worker_is_configured_is_remembered():
 )
 def test_health_of_worker_no_longer_probed_is_unknown(unprobed: PoolSpec):
     table = table_of(pool_spec(worker("a")))
-    table.set_health({A: ILL})
+    table.set_health({A: ILL}, 0)
     table.apply(snapshot(unprobed))
     assert [each.health for each in table.workers()] == [UNSEEN]
 
 
 def test_health_of_removed_worker_is_forgotten():
     table = table_of(pool_spec(worker("a")))
-    table.set_health({A: ILL})
+    table.set_health({A: ILL}, 0)
     table.apply(snapshot())
     table.apply(snapshot(pool_spec(worker("a"))))
     assert [each.health for each in table.workers()] == [UNSEEN]
@@ -163,9 +166,98 @@ def test_forget_health_makes_every_worker_unknown_and_wakes_who_waits():
     spec, woken = pool_spec(worker("a", max_in_flight=1), worker("b"), queue=QueueOptions(size=1)), []
     table = table_of(spec)
     pool = table.pool(spec)
-    table.set_health({WorkerId("b"): ILL})
+    table.set_health({WorkerId("b"): ILL}, 0)
     assert pool.admit(NEED, 0) is not None
-    pool.join(lambda: woken.append("x"), 0).admit(NEED, 0)
+    pool.join(NEED, lambda: woken.append("x"), 0).admit(0)
     table.forget_health()
     assert woken == ["x"]
     assert [each.health for each in table.workers()] == [UNSEEN, UNSEEN]
+
+
+def test_set_health_healthy_again_brings_the_next_trial_forward():
+    spec = pool_spec(worker("a"), breaker=BreakerOptions(failure_threshold=1, timeout_s=60.0))
+    table = table_of(spec)
+    breaker = next(iter(table.workers())).breaker
+    breaker.failed(0)
+    table.set_health({A: ILL}, 1)
+    assert not breaker.permits(2)
+    table.set_health({A: HealthView(Health.HEALTHY)}, 3)
+    assert breaker.permits(3)
+
+
+def test_set_rest_of_another_process_is_never_shorter_than_our_own():
+    table = table_of(pool_spec(worker("a")))
+    table.set_rest(A, RestReason.RATE_LIMIT, 10, 100)
+    table.set_rest(A, RestReason.QUOTA, 5, 100)
+    table.set_rest(WorkerId("stranger"), RestReason.QUOTA, 5, 100)
+    (live,) = table.workers()
+    assert (live.rest.until, live.rest.reason) == (110, RestReason.RATE_LIMIT)
+
+
+def test_set_loads_reaches_workers_that_there_are():
+    table = table_of(pool_spec(worker("a")))
+    report = LoadReport(1.0, running=3)
+    table.set_loads({A: report, WorkerId("stranger"): report})
+    assert [each.report for each in table.workers()] == [report]
+
+
+def test_wake_waiting_finds_what_time_changed():
+    spec = pool_spec(
+        worker("a", max_in_flight=1), worker("b"), breaker=BreakerOptions(1, timeout_s=5.0), queue=QueueOptions(size=9)
+    )
+    table, woken = table_of(spec), []
+    pool = table.pool(spec)
+    next(each for each in table.workers() if each.spec.name == "b").breaker.failed(0)
+    pool.admit(NEED, 0)
+    pool.join(NEED, lambda: woken.append("x"), 0).admit(0)
+    table.wake_waiting(4)
+    assert woken == []
+    table.wake_waiting(5)
+    assert woken == ["x"]
+
+
+def test_account_models_are_remembered_between_calls_within_a_bound():
+    table = table_of()
+    account = AccountSpec(1, "acme", "openai", "https://acme.example/v1")
+    first = account_pool(account, "m0")
+    next(iter(table.pool(first).workers)).breaker.failed(0)
+    gc.collect()
+    assert table.pool(first).workers[0].breaker.failures == 1
+    for number in range(1, 1100):
+        table.pool(account_pool(account, f"m{number}"))
+    gc.collect()
+    assert table.pool(first).workers[0].breaker.failures == 0
+
+
+def test_draft_has_live_state_and_reaches_no_call():
+    spec = pool_spec(worker("a"), worker("b"))
+    table = table_of(spec)
+    got = table.pool(spec).admit(NEED, 0)
+    assert got is not None
+    draft = table.draft(replace(spec, workers=(worker("a"), replace(worker("b"), url="http://elsewhere:1"))))
+    assert [each.in_flight for each in draft.workers] == [1, 0]
+    draft.admit(NEED, 0)
+    assert [each.in_flight for each in table.workers()] == [1, 0]
+
+
+def test_good_probe_wakes_who_waits_for_the_worker_whose_breaker_it_brings_forward():
+    spec = pool_spec(worker("a", max_in_flight=1), worker("b"), queue=QueueOptions(size=1), breaker=BreakerOptions(1))
+    table, woken = table_of(spec), []
+    pool = table.pool(spec)
+    pool.workers[1].breaker.failed(10)
+    table.set_health({WorkerId("b"): ILL}, 10)
+    pool.admit(NEED, 10)
+    pool.join(NEED, lambda: woken.append("x"), 10).admit(10)
+    table.set_health({WorkerId("b"): HealthView(Health.HEALTHY)}, 10.5)
+    assert (woken, pool.workers[1].breaker.opened_until) == (["x"], 10.5)
+
+
+def test_account_that_was_edited_is_called_as_it_is_now():
+    table = table_of()
+    account = AccountSpec(1, "acme", "openai", "https://acme.example/v1", "old")
+    before = table.pool(account_pool(account, "m"))
+    before.workers[0].breaker.failed(0)
+    edited = account_pool(replace(account, credential="new"), "m")
+    after = table.pool(edited)
+    assert (after is before, after.spec, after.workers[0].spec.credential) == (True, edited, "new")
+    assert after.workers[0].breaker.failures == 1

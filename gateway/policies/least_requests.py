@@ -1,12 +1,14 @@
-"""`least_requests`: the worker with the fewest calls of this process in flight; on a tie the one chosen longest ago."""
+"""`least_requests`: the worker with the fewest calls in flight; on a tie the one chosen longest ago."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from gateway.routing.pool import Worker
-from gateway.routing.requirement import Requirement
+from gateway.routing.policy import Policy, Terms
+from gateway.routing.ranking import lowest
+from gateway.routing.requirement import Need
+from gateway.routing.worker import Worker
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,15 +16,12 @@ class LeastRequestsOptions:
     """Nothing to set."""
 
 
-class LeastRequests:
+class LeastRequests(Policy):
     __slots__ = ()
 
-    def choose(self, candidates: Sequence[Worker], need: Requirement) -> Worker:
+    term_names = ("calls",)
+
+    def choose(self, candidates: Sequence[Worker], need: Need, now: float) -> tuple[Worker, Sequence[Terms]]:
         """The candidate with the fewest calls in flight."""
-        chosen = candidates[0]
-        for worker in candidates:
-            if worker.in_flight < chosen.in_flight or (
-                worker.in_flight == chosen.in_flight and worker.turn < chosen.turn
-            ):
-                chosen = worker
-        return chosen
+        terms = [(worker.load,) for worker in candidates]
+        return lowest(candidates, terms), terms

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from gateway.routing.pool import Worker
-from gateway.routing.requirement import Requirement
+from gateway.routing.policy import Policy, Terms
+from gateway.routing.requirement import Need
+from gateway.routing.worker import Worker
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,7 +15,7 @@ class RandomOptions:
     """Nothing to set."""
 
 
-class RandomChoice:
+class RandomChoice(Policy):
     """`random` gives numbers in [0, 1)."""
 
     __slots__ = ("_random",)
@@ -22,6 +23,6 @@ class RandomChoice:
     def __init__(self, random: Callable[[], float]) -> None:
         self._random = random
 
-    def choose(self, candidates: Sequence[Worker], need: Requirement) -> Worker:
+    def choose(self, candidates: Sequence[Worker], need: Need, now: float) -> tuple[Worker, Sequence[Terms]]:
         """Any candidate."""
-        return candidates[int(self._random() * len(candidates))]
+        return candidates[int(self._random() * len(candidates))], ()

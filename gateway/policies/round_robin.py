@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from gateway.routing.pool import Worker
-from gateway.routing.requirement import Requirement
+from gateway.routing.policy import Policy, Terms
+from gateway.routing.requirement import Need
+from gateway.routing.worker import Worker
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,13 +19,13 @@ class RoundRobinOptions:
     """Nothing to set."""
 
 
-class RoundRobin:
+class RoundRobin(Policy):
     __slots__ = ()
 
-    def choose(self, candidates: Sequence[Worker], need: Requirement) -> Worker:
+    def choose(self, candidates: Sequence[Worker], need: Need, now: float) -> tuple[Worker, Sequence[Terms]]:
         """The candidate chosen longest ago; among those never chosen the first."""
         chosen = candidates[0]
         for worker in candidates:
             if worker.turn < chosen.turn:
                 chosen = worker
-        return chosen
+        return chosen, ()

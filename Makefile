@@ -6,7 +6,7 @@ INSTALL = VIRTUAL_ENV=.venv $(UV) pip install --quiet --require-hashes -r
 DUMMY := DATABASE_URL=postgresql://check@127.0.0.1:1/check REDIS_URL=redis://127.0.0.1:1/0 \
          IGW_SECRET_KEYS=for-checks-only-for-checks-only-for-checks
 
-.PHONY: help run test check bench lock browser clean
+.PHONY: help run test check bench sim lock browser clean
 .DEFAULT_GOAL := help
 
 help: ## print this list
@@ -26,7 +26,11 @@ check: .venv/.dev ## lint, format, types, import contracts, migrations
 	@$(DUMMY) $(BIN)/python -W ignore manage.py makemigrations --check --dry-run
 
 bench: .venv/.dev ## run the benchmark; ARGS chooses
+	@$(BIN)/python tests/bench/decisions.py
 	@$(BIN)/python tests/bench/igw.py $(ARGS)
+
+sim: .venv/.dev ## run the routing simulator and print its tables; ARGS="quick" or names of tables
+	@$(BIN)/python -m tests.sim $(ARGS)
 
 lock: $(UV) ## pin the dependencies of pyproject.toml again
 	$(UV) pip compile -q --universal --generate-hashes --python-version 3.11 --extra embedded pyproject.toml \

@@ -7,7 +7,8 @@ return at once, and one of them goes on from the board when the leader falls sil
     2. looks for a new configuration, once a second; a configuration that cannot be used leaves the last good one
     3. starts the probes that are due or nudged, in an event loop that lives as long as the process
     4. waits a moment for them and takes in all that have ended; a slow one is taken in by a later tick
-    5. writes the board, publishes the changes, and notes the time of the tick
+    5. begins to ask those that are well for their load, if their pool's policy looks at it, and takes in what they said
+    6. writes the board, publishes the changes, and notes the time of the tick
 
 Draining workers are probed, disabled ones are not, and what an operator set is never touched. What nobody probes is off
 the board and unknown in the database, where only changes are written: filtered by the old state, so that one writer
@@ -24,6 +25,7 @@ import time
 import uuid
 from collections.abc import Collection
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Any
 
 import redis
@@ -37,12 +39,13 @@ from redis.retry import Retry
 
 from gateway.models import Worker
 from gateway.routing.health import UNSEEN, Health, HealthCounter, HealthView
-from gateway.routing.options import HealthOptions
-from gateway.routing.snapshot import Snapshot, WorkerId, WorkerSpec, WorkerState
+from gateway.routing.snapshot import PoolSpec, Snapshot, WorkerId, WorkerSpec, WorkerState
+from gateway.routing.worker import LoadReport
 from gateway.runtime.builder import ConfigError, build_newest
-from gateway.runtime.health_board import BOARD, CHANNEL, NUDGES, TICK, decode, encode
+from gateway.runtime.health_board import BOARD, CHANNEL, LOADS, NUDGES, TICK, decode, encode, encode_loads
 from gateway.runtime.rows import newest_revision
 from gateway.upstream.probe import Finding, Probe
+from workers.loads import READERS, LoadReader
 from workers.prober import Prober
 
 log = logging.getLogger(__name__)
@@ -82,6 +85,8 @@ class _Target:
     view: HealthView = UNSEEN
     due_s: float = 0.0
     running: concurrent.futures.Future[Finding] | None = None
+    loads: LoadReader | None = None  # None: nobody looks at its load
+    reading: concurrent.futures.Future[LoadReport | None] | None = None
 
     def take_in(self, finding: Finding) -> None:
         """What a probe found."""
@@ -161,7 +166,8 @@ class Fleet:
             self._start(target, now, is_nudged=worker in nudged)
         running = [target.running for target in self._targets.values() if target.running is not None]
         concurrent.futures.wait(running, timeout=WAIT_S)
-        if self._write(self._take_in()):
+        probed, reports = self._take_in(), self._take_in_loads()
+        if self._write(probed, reports):
             self._save()
 
     def _start(self, target: _Target, now: float, *, is_nudged: bool) -> None:
@@ -180,9 +186,25 @@ class Fleet:
                 finding, target.running = target.running.result(), None
                 target.take_in(finding)
                 probed.add(worker)
+                if finding.is_good:
+                    self._read_load(target)
         return probed
 
-    def _write(self, probed: set[WorkerId]) -> bool:
+    def _read_load(self, target: _Target) -> None:
+        if target.loads is not None and target.reading is None and target.loads.wants(time.monotonic()):
+            target.reading = self._prober.read_load(target.loads, target.probe)
+
+    def _take_in_loads(self) -> dict[WorkerId, LoadReport]:
+        """What workers said since the last round."""
+        reports = {}
+        for worker, target in self._targets.items():
+            if target.reading is not None and target.reading.done():
+                report, target.reading = target.reading.result(), None
+                if report is not None:
+                    reports[worker] = report
+        return reports
+
+    def _write(self, probed: set[WorkerId], reports: dict[WorkerId, LoadReport]) -> bool:
         """Whether any state changed. The board first, the tick last: who sees the tick sees what it found."""
         gone = self._listed.keys() - self._targets.keys()
         news = {worker: encode(UNSEEN) for worker in gone}
@@ -200,6 +222,11 @@ class Fleet:
                 pipe.hset(BOARD, mapping={worker: json.dumps(entry) for worker, entry in entries.items()})
             if gone:
                 pipe.hdel(BOARD, *gone)
+                pipe.hdel(LOADS, *gone)
+            if reports:
+                loads = encode_loads(reports)
+                pipe.hset(LOADS, items=list(chain(*loads.items())))
+                pipe.publish(LOADS, json.dumps(loads))
             if news:
                 pipe.publish(CHANNEL, json.dumps(news))
             pipe.set(TICK, time.time())
@@ -227,21 +254,24 @@ class Fleet:
             if pool.health.enabled:
                 for spec in pool.workers:
                     if spec.is_probed and spec.state is not WorkerState.DISABLED:
-                        targets[spec.id] = self._target(spec, pool.health)
+                        targets[spec.id] = self._target(spec, pool)
         self._targets = targets
         self._board.clear()
 
-    def _target(self, spec: WorkerSpec, health: HealthOptions) -> _Target:
+    def _target(self, spec: WorkerSpec, pool: PoolSpec) -> _Target:
         """The target of a worker with what is known of it, unless that was said of another address."""
+        health = pool.health
         probe = Probe(spec.url, health.path, health.timeout_s, spec.credential)
         counter = HealthCounter(health.failure_threshold, health.success_threshold)
-        target = _Target(probe, health.interval_s, counter)
+        loads = LoadReader() if pool.policy.name in READERS else None
+        target = _Target(probe, health.interval_s, counter, loads=loads)
         known = self._targets.get(spec.id)
         if known is not None:
             if known.probe.url == spec.url:
                 target = replace(known, probe=probe, interval_s=health.interval_s, counter=counter)
                 counter.state, counter.streak = known.counter.state, known.counter.streak
                 target.due_s = min(known.due_s, time.monotonic() + health.interval_s)
+                target.loads = loads and (known.loads or loads)
         elif spec.id in self._board:
             target.recall(self._board[spec.id])
         return target

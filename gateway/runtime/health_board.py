@@ -3,10 +3,12 @@
     igw:health       hash: worker id -> {"state", "reason", "at", "latency_ms", "streak"}; and a channel for changes
     igw:probe:tick   Unix time at which the last round of probes ended
     igw:nudge        set: worker ids that a process wants probed at once
+    igw:loads        hash: worker id -> a LoadReport; and a channel for new ones
 
 A process follows the channel, reads the whole board every few seconds and after every lost connection, and looks at the
 tick each second. Without a new tick for max(10 s, 3 x the shortest interval) nobody probes: health is unknown then, and
 `last_tick_unix_s` says since when. The age of a tick is counted from when it changed here, as the hosts' clocks differ.
+Loads come with each probe, so the hash is read only when the channel was joined; old reports in it are left alone.
 """
 
 from __future__ import annotations
@@ -16,12 +18,14 @@ import json
 import logging
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import asdict
 from typing import Any
 
 from redis.asyncio.client import PubSub
 
 from gateway.routing.health import UNSEEN, Health, HealthView
 from gateway.routing.snapshot import WorkerId
+from gateway.routing.worker import LoadReport
 from gateway.runtime.shared import RETRY_S, Away, Shared
 
 log = logging.getLogger(__name__)
@@ -29,6 +33,7 @@ log = logging.getLogger(__name__)
 BOARD = CHANNEL = "igw:health"
 TICK = "igw:probe:tick"
 NUDGES = "igw:nudge"
+LOADS = "igw:loads"
 
 POLL_S = 1.0
 REREAD_S = 3.0  # a change that the channel lost is missing for so long at most
@@ -52,18 +57,25 @@ def decode(entry: Mapping[str, Any]) -> HealthView:
     return HealthView(Health(entry["state"]), entry["reason"], entry["at"], entry["latency_ms"])
 
 
+def encode_loads(reports: Mapping[WorkerId, LoadReport]) -> dict[str, str]:
+    """The entries of some workers' reports."""
+    return {worker: json.dumps(asdict(report)) for worker, report in reports.items()}
+
+
 class HealthBoard:
-    """Hands on what is new: `on_health` gets changed views by worker, `on_stale` is called when probes stopped."""
+    """Hands on what is new, by worker: `on_health` changed views, `on_loads` reports; `on_stale`: probes stopped."""
 
     def __init__(
         self,
         shared: Shared,
         on_health: Callable[[dict[WorkerId, HealthView]], None],
+        on_loads: Callable[[dict[WorkerId, LoadReport]], None],
         on_stale: Callable[[], None],
         shortest_interval_s: Callable[[], float],
     ) -> None:
         self._shared = shared
         self._on_health = on_health
+        self._on_loads = on_loads
         self._on_stale = on_stale
         self._shortest_interval_s = shortest_interval_s
         self._known: set[WorkerId] = set()
@@ -87,17 +99,27 @@ class HealthBoard:
             await asyncio.sleep(RETRY_S)
 
     async def _follow(self, subscription: PubSub) -> None:
+        await subscription.subscribe(LOADS)
         poll_s = reread_s = 0.0
+        is_new = True
         while True:
             now = time.monotonic()
             if now >= poll_s:
                 if await self._look() or now >= reread_s:
                     await self._read()
                     reread_s = now + REREAD_S
+                if is_new and self.is_fresh:
+                    is_new = False
+                    self._take_in_loads(await self._shared.ask("HGETALL", LOADS))
                 poll_s = now + POLL_S
             message = await subscription.get_message(timeout=max(0.01, poll_s - now))
-            if message is not None and self.is_fresh:
-                self._take_in({WorkerId(worker): entry for worker, entry in json.loads(message["data"]).items()})
+            if message is None or not self.is_fresh:
+                continue
+            entries = json.loads(message["data"])
+            if message["channel"] == LOADS.encode():
+                self._take_in_loads({worker.encode(): entry for worker, entry in entries.items()})
+            else:
+                self._take_in({WorkerId(worker): entry for worker, entry in entries.items()})
 
     async def _look(self) -> bool:
         """Look at the tick; whether probes began again."""
@@ -128,6 +150,11 @@ class HealthBoard:
         self._known.update(views)
         if views:
             self._on_health(views)
+
+    def _take_in_loads(self, entries: Mapping[bytes, bytes | str]) -> None:
+        reports = {WorkerId(worker.decode()): LoadReport(**json.loads(entry)) for worker, entry in entries.items()}
+        oldest_unix_s = (self.last_tick_unix_s or 0.0) - self._patience_s()  # both by the clock of the fleet
+        self._on_loads({worker: report for worker, report in reports.items() if report.at_unix_s >= oldest_unix_s})
 
     def _check_age(self) -> None:
         if self.is_fresh and self._age_s() > self._patience_s():

@@ -1,4 +1,5 @@
 """One health probe: a GET, and whether its answer speaks for the worker. Thresholds are `routing/health`'s business.
+What a worker says of its load is asked for in the same way.
 
 Any 2xx is good. So is 429: a worker that says it is busy is not down. The verdict stands with the status line; the body
 is read only so that the connection can be used again. Reasons hold no address and no secret.
@@ -43,13 +44,7 @@ async def ask(wire: Wire, probe: Probe) -> Finding:
     is_good, reason = False, f"no answer within {probe.timeout_s:g} s"
     try:
         async with asyncio.timeout(probe.timeout_s):
-            answer = await wire.open(
-                Origin.of(probe.url),
-                _request(probe),
-                connect_s=probe.timeout_s,
-                first_byte_s=probe.timeout_s,
-                idle_s=probe.timeout_s,
-            )
+            answer = await _open(wire, probe)
     except TimeoutError:
         pass
     except Fault as fault:
@@ -60,6 +55,28 @@ async def ask(wire: Wire, probe: Probe) -> Finding:
     if is_good or reason.startswith("status"):
         await _finish(answer)
     return Finding(is_good, reason, round(latency_ms, 2))
+
+
+async def fetch(wire: Wire, probe: Probe, limit_bytes: int) -> bytes | None:
+    """The body that a worker answers with 200, within the probe's time; None: it does not. Never raises for it."""
+    try:
+        async with asyncio.timeout(probe.timeout_s):
+            answer = await _open(wire, probe)
+            try:
+                if answer.status == 200:
+                    return await answer.read(limit_bytes)
+            finally:
+                answer.close()
+    except (Fault, TimeoutError):
+        pass
+    return None
+
+
+async def _open(wire: Wire, probe: Probe) -> Answer:
+    timeout_s = probe.timeout_s
+    return await wire.open(
+        Origin.of(probe.url), _request(probe), connect_s=timeout_s, first_byte_s=timeout_s, idle_s=timeout_s
+    )
 
 
 def _request(probe: Probe) -> bytes:

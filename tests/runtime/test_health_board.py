@@ -11,7 +11,19 @@ import pytest
 
 from gateway.routing.health import UNSEEN, Health, HealthView
 from gateway.routing.snapshot import WorkerId
-from gateway.runtime.health_board import BOARD, CHANNEL, NUDGES, TICK, HealthBoard, RedisNudge, decode, encode
+from gateway.routing.worker import LoadReport
+from gateway.runtime.health_board import (
+    BOARD,
+    CHANNEL,
+    LOADS,
+    NUDGES,
+    TICK,
+    HealthBoard,
+    RedisNudge,
+    decode,
+    encode,
+    encode_loads,
+)
 from gateway.runtime.shared import Shared
 from tests.fakes.valkey import OwnValkey, until
 
@@ -39,6 +51,10 @@ class Fleet:
             self._client.publish(CHANNEL, json.dumps(entries))
         self._client.set(TICK, at or time.time())
 
+    def report(self, reports: dict[WorkerId, LoadReport]) -> None:
+        self._client.hset(LOADS, mapping=encode_loads(reports))
+        self._client.publish(LOADS, json.dumps(encode_loads(reports)))
+
     def remove(self, worker: str) -> None:
         self._client.hdel(BOARD, worker)
 
@@ -53,7 +69,8 @@ class Process:
         self.shared = shared
         self.views: dict[WorkerId, HealthView] = {}
         self.stale = 0
-        self.board = HealthBoard(shared, self.views.update, self._forget, lambda: 2.0)
+        self.loads: dict[WorkerId, LoadReport] = {}
+        self.board = HealthBoard(shared, self.views.update, self.loads.update, self._forget, lambda: 2.0)
 
     def _forget(self) -> None:
         self.stale += 1
@@ -134,6 +151,19 @@ async def test_board_lost_with_redis_is_kept_until_probes_write_it_again(valkey:
         assert process.views == {"w1": BAD}
         fleet.tick(w1=GOOD)
         await until(lambda: process.views == {"w1": GOOD}, 5)
+
+
+async def test_loads_reported_are_handed_on_and_old_ones_are_left_alone(valkey: OwnValkey) -> None:
+    fleet, now = Fleet(valkey), time.time()
+    fleet.tick(w1=GOOD)
+    first, old = LoadReport(now, running=3, cache_use=0.5), LoadReport(now - 60, waiting=9)
+    fleet.report({WorkerId("w1"): first, WorkerId("w2"): old})
+    async with following(valkey) as process:
+        await until(lambda: process.loads == {"w1": first})
+        second = LoadReport(now + 1, running=0, waiting=0, queued_tokens=0, tokens_per_s=12.5, cache_use=0.0)
+        fleet.report({WorkerId("w1"): second})
+        await until(lambda: process.loads == {"w1": second}, 1)
+        assert process.views == {"w1": GOOD}
 
 
 async def test_nudges_of_one_worker_are_one_and_reach_redis_at_once(valkey: OwnValkey) -> None:

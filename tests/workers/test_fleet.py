@@ -9,7 +9,8 @@ import redis
 from django.conf import settings
 
 from gateway.models import ConfigRevision, Pool, Worker
-from gateway.runtime.health_board import BOARD, CHANNEL, NUDGES, TICK
+from gateway.routing.worker import LoadReport
+from gateway.runtime.health_board import BOARD, CHANNEL, LOADS, NUDGES, TICK
 from tests.fakes.scripts import Stall, raw, status
 from tests.fakes.worker import FakeWorker
 from workers.fleet import Fleet
@@ -22,7 +23,7 @@ QUICK = {"interval_s": 0.5, "timeout_s": 0.3, "path": "/health"}
 @pytest.fixture
 def board() -> Iterator[redis.Redis]:
     with redis.Redis.from_url(settings.REDIS_URL, decode_responses=True) as client:
-        keys = (BOARD, TICK, NUDGES, "igw:probe:lead")
+        keys = (BOARD, TICK, NUDGES, LOADS, "igw:probe:lead")
         client.delete(*keys)
         yield client
         client.delete(*keys)
@@ -245,3 +246,48 @@ def test_pool_whose_probes_are_turned_off_is_off_the_board_and_unknown(
     edited()
     tick_until(fleet, lambda: state(board, worker) is None)
     assert Worker.objects.get(pk=worker.pk).health == "unknown"
+
+
+def test_worker_of_a_pool_that_looks_at_loads_has_its_load_on_the_board(
+    fleet: Fleet, board: redis.Redis, listener: FakeWorker
+) -> None:
+    worker, started = add(listener.url), time.time()
+    Pool.objects.update(policy="least_load")
+    listener.default = status(200, body=b'{"loads": [{"num_running_reqs": 4, "token_usage": 0.5}]}')
+    with board.pubsub(ignore_subscribe_messages=True) as channel:
+        channel.subscribe(LOADS)
+        channel.get_message(timeout=1)
+        tick_until(fleet, lambda: board.hexists(LOADS, f"w{worker.pk}"))
+        told = json.loads(channel.get_message(timeout=1)["data"])
+    entries = board.hgetall(LOADS)
+    report = LoadReport(**json.loads(entries[f"w{worker.pk}"]))
+    assert (told, {request.path for request in listener.requests}) == (entries, {"/v1/loads?include=core"})
+    assert report == LoadReport(report.at_unix_s, running=4, cache_use=0.5)
+    assert started <= report.at_unix_s <= time.time()
+
+
+def test_worker_whose_pool_no_longer_looks_at_loads_is_not_asked(
+    fleet: Fleet, board: redis.Redis, listener: FakeWorker
+) -> None:
+    worker = add(listener.url)
+    Pool.objects.update(policy="least_load")
+    listener.default = status(200, body=b'{"loads": [{"num_running_reqs": 4}]}')
+    tick_until(fleet, lambda: board.hexists(LOADS, f"w{worker.pk}"))
+    Pool.objects.update(policy="round_robin")
+    edited()
+    probes = len(listener.health_requests)
+    tick_until(fleet, lambda: len(listener.health_requests) > probes + 3)  # by now the edit is taken up
+    asked, probes = len(listener.requests), len(listener.health_requests)
+    tick_until(fleet, lambda: len(listener.health_requests) > probes + 2)
+    assert len(listener.requests) == asked
+
+
+def test_worker_deleted_takes_its_load_off_the_board(fleet: Fleet, board: redis.Redis, listener: FakeWorker) -> None:
+    worker, other = add(listener.url), add(listener.url, "w2")
+    Pool.objects.update(policy="least_load")
+    listener.default = status(200, body=b'{"loads": [{"num_running_reqs": 4}]}')
+    gone, left = f"w{worker.pk}", f"w{other.pk}"
+    tick_until(fleet, lambda: set(board.hkeys(LOADS)) == {gone, left})
+    worker.delete()
+    edited()
+    tick_until(fleet, lambda: board.hkeys(LOADS) == [left])

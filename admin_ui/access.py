@@ -33,7 +33,8 @@ class KeyForm(CheckedForm):
     models = NameListField(
         required=False,
         initial=["*"],
-        help_text="Models or aliases this key may use, separated by commas or lines; * is every model.",
+        help_text="What this key may use, separated by commas or lines: pools by name or alias, group/id, "
+        "account/model-id, account/*; * is every model.",
     )
 
     class Meta:
@@ -85,7 +86,7 @@ class KeyAdmin(ConfigAdmin):
     )
     fieldsets = (
         (None, {"fields": ("team", "name", "shown_key")}),
-        ("What it may do", {"fields": ("models", "requests_per_minute", "is_operator")}),
+        ("What it may do", {"fields": ("models", "requests_per_minute", "priority", "is_operator")}),
         ("How long", {"fields": ("expires_at", "is_disabled")}),
     )
     readonly_fields = ("shown_key",)

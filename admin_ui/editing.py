@@ -26,6 +26,7 @@ from gateway.routing.options import Problem
 from gateway.runtime.builder import ConfigError
 from gateway.runtime.edit import Edit, edit
 from gateway.runtime.fields import INTERACTIVE_ORIGINS
+from gateway.runtime.yamltree import is_within
 
 
 def file_of(obj: Any) -> str:
@@ -95,9 +96,12 @@ class ConfigAdmin(ModelAdmin):  # type: ignore[misc]  # unfold is untyped
         """Nothing yet: `save_related` saves the object and its inlines as one edit."""
 
     def save_related(self, request: HttpRequest, form: CheckedForm, formsets: Any, change: bool) -> None:
-        with self.edit(request):
+        with self.edit(request) as done:
             self.write(form.instance, change)
             super().save_related(request, form, formsets, change)
+        for warning in done.warnings:
+            if is_within(warning.path, form.path()):
+                messages.warning(request, f"{warning}.")
 
     def write(self, obj: Model, change: bool) -> None:
         """Save the object itself; `change` is false for a new one."""

@@ -6,6 +6,7 @@ or a help text. What is wrong with the configuration as a whole is found by runt
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +14,7 @@ from django import forms
 from django.core.exceptions import ValidationError
 from unfold.widgets import (
     UnfoldAdminPasswordWidget,
+    UnfoldAdminRadioSelectWidget,
     UnfoldAdminSelectWidget,
     UnfoldAdminTextareaWidget,
     UnfoldAdminTextInputWidget,
@@ -28,6 +30,9 @@ else:
     _ModelForm = forms.ModelForm
 
 
+_ROW = re.compile(r"(?P<field>\w+)\[(?P<row>\d+)\](?P<part>.*)")  # `rules[0].member`
+
+
 class NumberWidget(UnfoldAdminTextInputWidget):  # type: ignore[misc]  # unfold is untyped
     input_type = "number"
 
@@ -37,6 +42,13 @@ class CompactTextarea(UnfoldAdminTextareaWidget):  # type: ignore[misc]
 
     def __init__(self, attrs: Mapping[str, Any] | None = None) -> None:
         super().__init__({"rows": 2, "class": "igw-compact", **(attrs or {})})
+
+
+class ExplainedChoice(UnfoldAdminRadioSelectWidget):  # type: ignore[misc]
+    """Radio buttons whose labels are sentences."""
+
+    class Media:
+        css = {"all": ("admin_ui/forms.css",)}
 
 
 class NameListField(forms.CharField):
@@ -126,6 +138,11 @@ class SecretField(forms.MultiValueField):
         return any(data or ())
 
 
+def explained(texts: Mapping[str, str]) -> list[tuple[str, str]]:
+    """Choices by name, each with its sentence."""
+    return [(name, f"{name} · {text}") for name, text in texts.items()]
+
+
 def secret_text(stored: str) -> str:
     """What may be shown of a stored secret: the reference, or that there is one."""
     if not stored:
@@ -185,13 +202,20 @@ class CheckedForm(_ModelForm):
 
     def _post_clean(self) -> None:
         super()._post_clean()  # type: ignore[misc]  # the stubs leave it out
-        place = f"{self.path()}."
         for problem in self.own_problems():
-            name = self.field_of(problem.path.removeprefix(place)) if problem.path.startswith(place) else ""
-            if name in self.fields:
-                self.add_error(name, problem.message)
-            else:
-                self.add_error(None, f"{problem}.")
+            name, message = self._shown(problem)
+            self.add_error(name, message)
+
+    def _shown(self, problem: Problem) -> tuple[str | None, str]:
+        """The field that a problem is about, the row within it named, or no field."""
+        place = f"{self.path()}."
+        inner = problem.path.removeprefix(place) if problem.path.startswith(place) else ""
+        if (name := self.field_of(inner)) in self.fields:
+            return name, problem.message
+        within = _ROW.fullmatch(inner)
+        if within and (name := self.field_of(within["field"])) in self.fields:
+            return name, f"Row {int(within['row']) + 1}{within['part'].replace('.', ', ')}: {problem.message}"
+        return None, f"{problem}."
 
 
 def _option_field(info: OptionInfo, title: str) -> forms.Field:

@@ -17,6 +17,7 @@ from unfold.paginator import InfinitePaginator
 
 from admin_ui.audit import ReadOnlyAdmin
 from admin_ui.show import chip, column, moment, page_text
+from admin_ui.why import attempts_table, route_table
 from conversations.models import Exchange
 from gateway.models import Pool, Team
 from gateway.pipeline.exchange import Outcome
@@ -101,7 +102,7 @@ class ExchangeAdmin(ReadOnlyAdmin):
                 )
             },
         ),
-        ("Attempts", {"fields": ("attempts_text", "is_streaming", "revision")}),
+        ("Why it went there", {"fields": ("route_shown", "attempts_shown", "is_streaming", "revision")}),
         ("Request", {"fields": ("request_text",)}),
         ("Answer", {"fields": ("response_text",)}),
     )
@@ -109,7 +110,7 @@ class ExchangeAdmin(ReadOnlyAdmin):
     def get_queryset(self, request: HttpRequest) -> QuerySet[Exchange]:
         exchanges: QuerySet[Exchange] = super().get_queryset(request)
         is_list = request.resolver_match is not None and str(request.resolver_match.url_name).endswith("_changelist")
-        return exchanges.defer("request_body", "response_body", "attempts") if is_list else exchanges
+        return exchanges.defer("request_body", "response_body", "attempts", "route") if is_list else exchanges
 
     @column("When", order="created_at")
     def when(self, exchange: Exchange) -> str:
@@ -135,9 +136,13 @@ class ExchangeAdmin(ReadOnlyAdmin):
     def tokens(self, exchange: Exchange) -> str:
         return f"{exchange.input_tokens:,} / {exchange.output_tokens:,}"
 
+    @column("Group")
+    def route_shown(self, exchange: Exchange) -> SafeString | str:
+        return route_table(exchange.route)
+
     @column("Attempts")
-    def attempts_text(self, exchange: Exchange) -> SafeString:
-        return page_text(json.dumps(exchange.attempts, indent=2, ensure_ascii=False))
+    def attempts_shown(self, exchange: Exchange) -> SafeString:
+        return attempts_table(exchange.attempts)
 
     @column("Body")
     def request_text(self, exchange: Exchange) -> SafeString | str:

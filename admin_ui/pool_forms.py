@@ -7,14 +7,16 @@ from typing import Any
 
 from django import forms
 from django.core.exceptions import ValidationError
-from unfold.widgets import UnfoldAdminRadioSelectWidget, UnfoldAdminSelectWidget
+from unfold.widgets import UnfoldAdminSelectWidget
 
 from admin_ui.editing import file_of, refusal
 from admin_ui.forms import (
     CheckedForm,
+    ExplainedChoice,
     LabelsField,
     NameListField,
     SecretField,
+    explained,
     option_fields,
     option_initial,
     read_option_fields,
@@ -27,7 +29,7 @@ from gateway.runtime.secrets import SecretError, account_owner, store, worker_ow
 from gateway.vendors.registry import ADAPTERS
 
 WORKER_COLUMNS = tuple(COLUMNS[Worker].values())  # without what the probes write meanwhile
-POLICY_TEXTS = {policy.name: f"{policy.name} · {policy.summary}" for policy in POLICIES.values()}
+POLICY_TEXTS = dict(explained({policy.name: policy.summary for policy in POLICIES.values()}))
 GROUP_TITLES = {"queue": "Queue"}  # of groups that share a tab with others
 
 
@@ -60,7 +62,7 @@ class _PoolForm(_BackendForm):
     aliases = NameListField(required=False, help_text="Further names for the same pool, separated by commas or lines.")
     policy = forms.ChoiceField(
         choices=list(POLICY_TEXTS.items()),
-        widget=UnfoldAdminRadioSelectWidget(),
+        widget=ExplainedChoice(),
         initial=Pool._meta.get_field("policy").default,
     )
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from django.conf import settings
@@ -23,6 +23,7 @@ from admin_ui.forms import (
     option_readout,
     secret_text,
 )
+from admin_ui.groups import GroupAdmin
 from admin_ui.pool_forms import (
     GROUP_TITLES,
     POLICY_TEXTS,
@@ -34,14 +35,16 @@ from admin_ui.pool_forms import (
     policy_prefix,
 )
 from admin_ui.show import chip, column, moment
-from gateway.models import Pool, VendorAccount, Worker
+from gateway.models import Group, Pool, VendorAccount, Worker
 from gateway.policies.registry import POLICIES
 from gateway.routing.options import OptionInfo, describe
 from gateway.runtime.fields import GROUPS
 from gateway.runtime.probes import is_late, probe_age_s
+from gateway.runtime.rests import Resting
+from gateway.runtime.standings import rests, worker_id, worker_states
 
 _HEALTH_CHIPS = {"healthy": "success", "unhealthy": "danger", "unknown": "info"}
-_STATE_CHIPS = {"active": "success", "draining": "warning", "disabled": "danger"}
+_STATE_CHIPS = {"active": "success", "draining": "warning", "drained": "info", "disabled": "danger"}
 
 
 class _HealthShown:
@@ -208,11 +211,18 @@ for _policy in POLICIES.values():
         setattr(PoolAdmin, _name, staticmethod(_reader("policy_options", _info, _policy.name)))
 
 
+def _attach_standings(workers: list[Any]) -> None:
+    """Put on each worker how it stands, asking Redis once for all of a page."""
+    states, resting = worker_states(workers), rests()
+    for worker in workers:
+        worker.live_state, worker.live_rest = states[worker.pk], resting.get(worker_id(worker))
+
+
 @admin.register(Worker)
 class WorkerAdmin(_HealthShown, _ProbesWatched, ConfigAdmin):
     form = WorkerForm
     ordering = ("pool__model", "name")
-    list_display = ("name", "pool", "url", "weight", "state_chip", "health_chip", "health_reason", "probed")
+    list_display = ("name", "pool", "url", "weight", "state_chip", "health_chip", "health_reason", "probed", "resting")
     list_filter = (("pool", RelatedDropdownFilter), ("state", ChoicesDropdownFilter), ("health", ChoicesDropdownFilter))
     list_filter_submit = True
     list_select_related = ("pool",)
@@ -229,9 +239,20 @@ class WorkerAdmin(_HealthShown, _ProbesWatched, ConfigAdmin):
         (None, {"fields": ("pool", "name", "url", "state", "api_key")}),
         ("Balancing", {"fields": ("weight", "max_in_flight", "upstream_model")}),
         ("What it can do", {"fields": ("profiles", "labels")}),
-        ("Last probe", {"fields": ("health_chip", "health_reason", "probed")}),
+        ("How it stands", {"fields": ("standing", "health_chip", "health_reason", "probed", "resting")}),
     )
-    readonly_fields = ("health_chip", "health_reason", "probed")
+    readonly_fields = ("standing", "health_chip", "health_reason", "probed", "resting")
+
+    def get_changelist_instance(self, request: HttpRequest) -> Any:
+        page = super().get_changelist_instance(request)
+        _attach_standings(list(page.result_list))
+        return page
+
+    def get_object(self, request: HttpRequest, object_id: str, from_field: str | None = None) -> Worker | None:
+        worker: Worker | None = super().get_object(request, object_id, from_field)
+        if worker is not None:
+            _attach_standings([worker])
+        return worker
 
     def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> tuple[str, ...]:
         return (*self.readonly_fields, "pool") if obj else self.readonly_fields
@@ -248,8 +269,20 @@ class WorkerAdmin(_HealthShown, _ProbesWatched, ConfigAdmin):
         return super().formfield_for_dbfield(db_field, request, **kwargs)
 
     @column("State", order="state", label=_STATE_CHIPS)
-    def state_chip(self, worker: Worker) -> str:
-        return worker.state
+    def state_chip(self, worker: Any) -> str:
+        return str(worker.live_state)
+
+    @column("State now")
+    def standing(self, worker: Any) -> SafeString:
+        return chip(worker.live_state, _STATE_CHIPS[worker.live_state])
+
+    @column("Rests")
+    def resting(self, worker: Any) -> str:
+        rest: Resting | None = worker.live_rest
+        if rest is None:
+            return "no"
+        until = moment(datetime.fromtimestamp(rest.until_unix_s, UTC))
+        return f"{rest.reason.value}, until {until}"
 
     @column("Since", order="health_at")
     def probed(self, worker: Worker) -> str:
@@ -280,3 +313,6 @@ class AccountAdmin(ConfigAdmin):
     @column("Pools", order="pool_count")
     def pools_count(self, account: Any) -> int:
         return int(account.pool_count)
+
+
+admin.site.register(Group, GroupAdmin)

@@ -12,6 +12,9 @@ from ninja.openapi.docs import Swagger
 
 from gateway.api import errors
 from gateway.api.auth import OperatorKey
+from gateway.api.explain import explain
+from gateway.api.fleet import fleet
+from gateway.api.groups import groups
 from gateway.api.keys import keys, teams
 from gateway.api.pools import accounts, pools
 from gateway.api.status import status
@@ -29,9 +32,12 @@ api = NinjaAPI(
 )
 errors.register(api)
 api.add_router("", status)
+api.add_router("", explain)
+api.add_router("", fleet)
 api.add_router("/pools", workers)  # before the pools, whose models may have slashes in their names
 api.add_router("/pools", pools)
 api.add_router("/accounts", accounts)
+api.add_router("/groups", groups)
 api.add_router("/teams", teams)
 api.add_router("/keys", keys)
 

@@ -3,6 +3,7 @@
 401 no key, a wrong one       404 no such object     422 what was sent, or what the configuration would be, is wrong;
 403 a key without the scope   409 a file owns it, it     `problems` lists all of it
                                   exists, is in use  500 without detail: the log has it
+A question to the live gateway fails like a call would: 400, 403, 404; 503 where none runs.
 """
 
 from __future__ import annotations
@@ -17,9 +18,10 @@ from django.http import Http404, HttpRequest, HttpResponse, HttpResponseBase, Js
 from ninja import NinjaAPI
 from ninja.errors import AuthenticationError, HttpError, ValidationError
 
-from gateway.protocol.faults import FaultKind
+from gateway.protocol.faults import Fault, FaultKind
 from gateway.routing.options import Problem
 from gateway.runtime.builder import ConfigError
+from gateway.runtime.live import NotLive
 
 log = logging.getLogger(__name__)
 
@@ -90,6 +92,14 @@ def _unusable(request: HttpRequest, error: ConfigError) -> HttpResponse:
     return _unprocessable(error.problems)
 
 
+def _fault(request: HttpRequest, fault: Fault) -> HttpResponse:
+    return _answer(fault.kind, fault.message, fault.param)
+
+
+def _not_live(request: HttpRequest, error: NotLive) -> HttpResponse:
+    return _answer(FaultKind.STARTING, "No gateway with a configuration runs in this process.")
+
+
 def _internal(request: HttpRequest, error: Exception) -> HttpResponse:
     log.error("the control API failed", exc_info=error, extra={"fields": {"path": request.path}})
     return _answer(FaultKind.INTERNAL, "The request could not be carried out.")
@@ -102,6 +112,8 @@ _HANDLERS: dict[type[Exception], Callable[[HttpRequest, Any], HttpResponse]] = {
     Conflict: _conflict,
     ValidationError: _invalid,
     ConfigError: _unusable,
+    Fault: _fault,
+    NotLive: _not_live,
     Exception: _internal,
 }
 
@@ -121,8 +133,8 @@ def _unprocessable(problems: Sequence[Problem]) -> HttpResponse:
     )
 
 
-def _answer(kind: FaultKind, message: str) -> HttpResponse:
-    return _render(kind.value.status, kind.value.type, kind.value.code, message)
+def _answer(kind: FaultKind, message: str, param: str | None = None) -> HttpResponse:
+    return _render(kind.value.status, kind.value.type, kind.value.code, message, param)
 
 
 def _render(status: int, kind: str, code: str, message: str, param: str | None = None, **more: Any) -> HttpResponse:

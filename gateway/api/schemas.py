@@ -6,16 +6,18 @@ fields and converts nothing; what the values must be beyond their types is runti
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias, Union
 
 from django.db import models as db
 from ninja import Query
 from pydantic import BaseModel, ConfigDict, Field, create_model
 
-from gateway.models import ApiKey, Pool, Team, VendorAccount, Worker
+from gateway.models import ApiKey, Group, Pool, Team, VendorAccount, Worker
 from gateway.policies.registry import POLICIES
 from gateway.routing.options import OptionInfo, describe
 from gateway.runtime.fields import COLUMNS, GROUPS
+from gateway.runtime.records import MEMBER, PROFILE, RULE, Part
 
 Limit = Annotated[int, Query(ge=1, le=200)]
 Offset = Annotated[int, Query(ge=0)]
@@ -27,13 +29,29 @@ class Strict(BaseModel):
 
 def options_schema(title: str, options: type, first: dict[str, Any] | None = None) -> type[BaseModel]:
     """A group of options as a schema; every option may be left out. `first` are fields before them."""
-    fields = {info.name: (info.type | None, _option_field(info)) for info in describe(options)}
+    fields = {
+        info.name: ((Literal[info.choices] if info.choices else info.type) | None, _option_field(info))
+        for info in describe(options)
+    }
     return _schema(title, (first or {}) | fields)
 
 
 def _option_field(info: OptionInfo) -> Any:
     text = f"{info.help}, in {info.unit}" if info.unit else info.help
     return Field(info.default, description=text, ge=info.minimum, le=info.maximum)
+
+
+def _record(title: str, parts: Sequence[Part]) -> type[BaseModel]:
+    """A row of a JSON column."""
+    fields: dict[str, Any] = {}
+    for part in parts:
+        kind: Any = Literal[part.choices] if part.choices else str if part.type is list else part.type
+        kind = list[kind] if part.type is list else kind
+        if part.is_needed:
+            fields[part.name] = (kind, Field(description=part.help))
+        else:
+            fields[part.name] = (kind | None, Field(None, description=part.help, ge=part.minimum, le=part.maximum))
+    return _schema(title, fields)
 
 
 def _policy() -> Any:
@@ -50,13 +68,16 @@ def _schema(title: str, fields: dict[str, Any]) -> type[BaseModel]:
 
 
 _SHAPES: dict[str, Any] = {
-    **{name: options_schema(f"Group_{name}", options) for name, options in GROUPS.items()},
+    **{name: options_schema(f"Options_{name}", options) for name, options in GROUPS.items()},
     "policy": _policy(),
     "rate_limit": Union[int, _schema("RateLimit", {"requests_per_minute": (int | None, None)})],  # noqa: UP007
     "aliases": list[str],
     "models": list[str],
-    "profiles": list[dict[str, Any]],
+    "profiles": list[_record("Profile", PROFILE)],  # type: ignore[misc]  # made while the program starts
     "labels": dict[str, str],
+    "members": list[Union[str, _record("Member", MEMBER)]],  # type: ignore[misc]  # noqa: UP007
+    "rules": list[_record("Rule", RULE)],  # type: ignore[misc]
+    "intents": dict[str, str],
 }
 
 
@@ -98,6 +119,9 @@ if TYPE_CHECKING:  # made while the program starts, which a type checker does no
     AccountBody: TypeAlias = Strict
     AccountPatch: TypeAlias = Strict
     AccountPage: TypeAlias = Strict
+    GroupBody: TypeAlias = Strict
+    GroupPatch: TypeAlias = Strict
+    GroupPage: TypeAlias = Strict
     KeyBody: TypeAlias = Strict
     KeyPatch: TypeAlias = Strict
     KeyShown: TypeAlias = Strict
@@ -116,6 +140,9 @@ else:
     AccountBody = _schema("Account", _columns(VendorAccount, is_patch=False))
     AccountPatch = _schema("AccountPatch", _columns(VendorAccount, is_patch=True))
     AccountPage = _page("Accounts", AccountBody)
+    GroupBody = _schema("Group", _columns(Group, is_patch=False))
+    GroupPatch = _schema("GroupPatch", _columns(Group, is_patch=True))
+    GroupPage = _page("Groups", GroupBody)
     _team = {"team": (str, ...)}
     KeyBody = _schema("NewKey", _team | _columns(ApiKey, is_patch=False, without=("disabled",)))
     KeyPatch = _schema("KeyPatch", _columns(ApiKey, is_patch=True, without=("name",)))

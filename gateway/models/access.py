@@ -28,6 +28,10 @@ class Team(db.Model):
 class ApiKey(db.Model):
     """A bearer key of a team: found by `prefix`, checked by `digest` (HMAC-SHA256, runtime/keys)."""
 
+    class Priority(db.TextChoices):
+        INTERACTIVE = "interactive", "interactive"
+        BATCH = "batch", "batch"
+
     team = db.ForeignKey(Team, on_delete=db.CASCADE, related_name="keys")
     name = db.SlugField(max_length=100)
     prefix = db.CharField(max_length=32, editable=False)
@@ -37,10 +41,17 @@ class ApiKey(db.Model):
     models = db.JSONField(
         default=every_model,
         blank=True,
-        help_text='Model names or aliases this key may use; ["*"] is every model, [] is none.',
+        help_text="Names or aliases of pools, group/id, account/model-id or account/*; "
+        '["*"] is every model, [] is none.',
     )
     requests_per_minute = db.PositiveIntegerField(
         null=True, blank=True, validators=[MinValueValidator(1)], help_text="Empty: no limit."
+    )
+    priority = db.CharField(
+        max_length=20,
+        choices=Priority.choices,
+        default=Priority.INTERACTIVE,
+        help_text="The best that its calls may have; interactive calls go before batch calls where calls wait.",
     )
     is_operator = db.BooleanField("operator", default=False, help_text="May use the control API.")
     expires_at = db.DateTimeField(null=True, blank=True, help_text="Empty: never.")

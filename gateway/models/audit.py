@@ -36,7 +36,7 @@ class AuditEvent(models.Model):
     actor = models.CharField(max_length=200)
     origin = models.CharField(max_length=200)
     action = models.CharField(max_length=20, choices=Action.choices)
-    kind = models.CharField(max_length=50)  # pool, worker, account, team, key
+    kind = models.CharField(max_length=50)  # pool, worker, account, group, team, key
     object = models.CharField(max_length=400)  # deepseek-v3 or deepseek-v3/w1
     changes = models.JSONField()  # field: [before, after]; a secret's change shows as "changed"
     chain = models.CharField(max_length=64)

@@ -45,7 +45,7 @@ class Pool(models.Model):
     upstream_model = models.CharField(
         max_length=200, blank=True, help_text="Name that workers know the model by; empty: the served name."
     )
-    policy = models.CharField(max_length=50, default="round_robin")
+    policy = models.CharField(max_length=50, default="predict")
     policy_options = models.JSONField(default=dict, blank=True)
     requests_per_minute = models.PositiveIntegerField(
         "rate limit",
@@ -58,7 +58,7 @@ class Pool(models.Model):
         null=True,
         blank=True,
         validators=[MinValueValidator(1)],
-        help_text="Calls at once in one gateway process; empty: no limit.",
+        help_text="Calls at once from all gateway processes of a host; empty: no limit.",
     )
     queue = models.JSONField(default=dict, blank=True)
     circuit_breaker = models.JSONField(default=dict, blank=True)
@@ -103,11 +103,13 @@ class Worker(models.Model):
         null=True,
         blank=True,
         validators=[MinValueValidator(1)],
-        help_text="Calls at once from one gateway process; empty: no limit.",
+        help_text="Calls at once from all gateway processes of a host; empty: no limit.",
     )
     upstream_model = models.CharField(max_length=200, blank=True, help_text="Empty: as the pool says.")
     profiles = models.JSONField(
-        default=list, blank=True, help_text='What it can do; empty: everything. One row: {"services": ["chat"]}'
+        default=list,
+        blank=True,
+        help_text='What it can do; empty: everything. One row must fit all of a call: {"services": ["chat"]}',
     )
     labels = models.JSONField(default=dict, blank=True)
     secret = models.TextField(blank=True, editable=False)

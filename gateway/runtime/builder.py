@@ -7,19 +7,18 @@ Disabled pools and keys are checked like the others, and left out.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any
-from urllib.parse import urlsplit
-
-from django.core.exceptions import ValidationError
 
 from gateway.models import ApiKey, Pool, VendorAccount, Worker
 from gateway.policies.registry import POLICIES
-from gateway.routing.options import Problem, read_options
-from gateway.routing.requirement import Profile
+from gateway.routing.options import Problem
+from gateway.routing.references import GROUP
+from gateway.routing.requirement import Priority, Profile
 from gateway.routing.snapshot import (
+    AccountSpec,
     HistoryMode,
     KeyId,
     KeySpec,
@@ -32,17 +31,20 @@ from gateway.routing.snapshot import (
     WorkerSpec,
     WorkerState,
 )
-from gateway.runtime.fields import COLUMNS, GROUPS, account_path, column_of, key_path, pool_path, team_path, worker_path
+from gateway.runtime.checks import Checks
+from gateway.runtime.fields import GROUPS, account_path, key_path, pool_path, team_path, worker_path
 from gateway.runtime.fingerprint import fingerprint
+from gateway.runtime.groups import GroupChecks, account_pools
+from gateway.runtime.records import PROFILE, read_record
 from gateway.runtime.rows import Rows, newest_revision, one_view, read_rows
-from gateway.runtime.secrets import SecretError, account_owner, resolve, worker_owner
+from gateway.runtime.secrets import account_owner, worker_owner
 from gateway.vendors.registry import ADAPTERS
 
 # Names end in URLs, headers, metric labels and spliced JSON; none of these characters needs an escape in any of them.
 _MODEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/@+=~-]{0,199}")
-_SLUG = re.compile(r"[A-Za-z0-9_-]{1,100}")
 _HISTORY = {mode.value: mode for mode in HistoryMode}
 _STATES = {state.value: state for state in WorkerState}
+_PRIORITIES = {priority.name.lower(): priority for priority in Priority}
 _PATH = re.compile(r"/[!-~]*")
 
 
@@ -77,7 +79,7 @@ def build_newest() -> Snapshot:
 
 def check(rows: Rows, revision: int) -> Checked:
     """Look at everything, whatever is wrong on the way."""
-    return _Check(rows).all(revision)
+    return _Check(rows=rows).all(revision)
 
 
 def _good(checked: Checked) -> Snapshot:
@@ -86,35 +88,56 @@ def _good(checked: Checked) -> Snapshot:
     return checked.snapshot
 
 
-@dataclass(slots=True)
-class _Check:
+@dataclass(slots=True, kw_only=True)
+class _Check(Checks):
     rows: Rows
-    problems: list[Problem] = field(default_factory=list)
-    warnings: list[Problem] = field(default_factory=list)
     names: dict[str, str] = field(default_factory=dict)  # every model name and alias -> the model of its pool
-    credentials: dict[int, str | None] = field(default_factory=dict)  # by account
+    accounts: dict[str, AccountSpec] = field(default_factory=dict)
 
     def all(self, revision: int) -> Checked:
         for account in self.rows.accounts:
-            self.account(account)
-        specs = [(pool.is_enabled, self.pool(pool)) for pool in self.rows.pools]
-        pools = {spec.model: spec for is_enabled, spec in specs if is_enabled}
-        names = {name: spec for spec in pools.values() for name in (*spec.aliases, spec.model)}
-        keys = self.keys()
-        snapshot = Snapshot(revision, MappingProxyType(pools), MappingProxyType(names), MappingProxyType(keys))
+            self.accounts[account.name] = self.account(account)
+        pools = {pool.model: self.pool(pool) for pool in self.rows.pools}
+        checks = GroupChecks(self, self.rows, self.names, self.accounts)
+        whole = Snapshot(
+            revision=revision,
+            pools=pools,
+            names={name: spec for spec in pools.values() for name in (*spec.aliases, spec.model)},
+            keys=MappingProxyType(self.keys()),
+            groups=checks.all(),
+            accounts=MappingProxyType(self.accounts),
+        )
+        checks.lead_somewhere(whole)
+        snapshot = self.enabled(whole)
+        snapshot = replace(snapshot, pools=MappingProxyType({**snapshot.pools, **account_pools(snapshot)}))
         return Checked(replace(snapshot, fingerprint=fingerprint(snapshot)), self.problems, self.warnings)
 
-    def wrong(self, path: str, message: str) -> None:
-        self.problems.append(Problem(path, message))
+    def enabled(self, whole: Snapshot) -> Snapshot:
+        """What remains without the disabled pools and groups."""
+        pools = {pool.model: whole.pools[pool.model] for pool in self.rows.pools if pool.is_enabled}
+        names = {name: spec for name, spec in whole.names.items() if spec.model in pools}
+        groups = {group.name: whole.groups[group.name] for group in self.rows.groups if group.is_enabled}
+        withheld = frozenset(whole.names.keys() - names.keys())
+        return replace(
+            whole, pools=pools, names=MappingProxyType(names), groups=MappingProxyType(groups), withheld=withheld
+        )
 
     # ---- accounts
 
-    def account(self, account: VendorAccount) -> None:
+    def account(self, account: VendorAccount) -> AccountSpec:
         path = account_path(account.name)
         self.slug(account.name, f"{path}.name")
+        if account.name == GROUP:
+            self.wrong(f"{path}.name", f"the name {GROUP!r} is reserved: {GROUP}/<id> is a group")
         self.known(account.backend, ADAPTERS, f"{path}.backend")
         self.url(account.base_url, f"{path}.base_url")
-        self.credentials[account.pk] = self.secret(account.secret, account_owner(account.name), f"{path}.api_key")
+        return AccountSpec(
+            id=account.pk,
+            name=account.name,
+            backend=account.backend,
+            url=account.base_url.rstrip("/"),
+            credential=self.secret(account.secret, account_owner(account.name), f"{path}.api_key"),
+        )
 
     # ---- pools
 
@@ -127,7 +150,9 @@ class _Check:
         self.known(pool.backend, ADAPTERS, f"{path}.backend")
         self.printable(pool.upstream_model, f"{path}.upstream_model")
         self.columns(pool, path, "rate_limit", "max_in_flight", "history")
-        groups = {name: self.group(options, getattr(pool, name), f"{path}.{name}") for name, options in GROUPS.items()}
+        groups = {
+            name: self.options(options, getattr(pool, name), f"{path}.{name}") for name, options in GROUPS.items()
+        }
         if not _PATH.fullmatch(groups["health"].path):
             self.wrong(f"{path}.health.path", f"{groups['health'].path!r} is not a path such as /health")
         return PoolSpec(
@@ -152,24 +177,17 @@ class _Check:
     def claim(self, name: str, model: str, path: str) -> None:
         if not _MODEL.fullmatch(name):
             self.wrong(path, f"{name!r} is not a model name: letters, digits and ._:/@+=~- (200 at most)")
-        elif name.split("/")[0] == "group":
+        elif name.split("/")[0] == GROUP:
             self.wrong(path, f"{name!r}: names that begin with 'group' are reserved")
         elif (owner := self.names.setdefault(name, model)) != model or (name == model and path.endswith(".aliases")):
             self.wrong(path, f"the name {name!r} is taken by the pool {owner!r}")
+        elif (account := name.partition("/")[0]) != name and account in self.accounts:
+            self.warn(path, f"the pool goes before the model of this name of the account {account!r}")
 
     def policy(self, pool: Pool, path: str) -> PolicySpec:
         if not self.known(pool.policy, POLICIES, path):
             return PolicySpec(pool.policy, None)
-        return PolicySpec(pool.policy, self.group(POLICIES[pool.policy].options, pool.policy_options, path))
-
-    def group(self, options: type, raw: Any, path: str) -> Any:
-        if not isinstance(raw, dict):
-            self.wrong(path, f"expected options by name, got {raw!r}")
-            raw = {}
-        values: Any
-        values, problems = read_options(options, raw, path)
-        self.problems += problems
-        return values
+        return PolicySpec(pool.policy, self.options(POLICIES[pool.policy].options, pool.policy_options, path))
 
     # ---- who serves a pool
 
@@ -187,10 +205,10 @@ class _Check:
         served = WorkerSpec(
             id=WorkerId(f"a{account.pk}p{pool.pk}"),
             name=account.name,
-            url=account.base_url.rstrip("/"),
+            url=self.accounts[account.name].url,
             upstream_model=_sent_as(pool),
             is_probed=False,
-            credential=self.credentials[account.pk],
+            credential=self.accounts[account.name].credential,
         )
         return (*workers, served)
 
@@ -208,7 +226,7 @@ class _Check:
             max_in_flight=worker.max_in_flight,
             upstream_model=worker.upstream_model or _sent_as(pool),
             profiles=self.profiles(worker.profiles, f"{path}.profiles"),
-            labels=self.labels(worker.labels, f"{path}.labels"),
+            labels=MappingProxyType(self.labels(worker.labels, f"{path}.labels")),
             state=_STATES.get(worker.state, WorkerState.DISABLED),
             credential=self.secret(worker.secret, worker_owner(pool.model, worker.name), f"{path}.api_key"),
         )
@@ -220,22 +238,9 @@ class _Check:
         return tuple(self.profile(row, f"{path}[{number}]") for number, row in enumerate(raw))
 
     def profile(self, raw: Any, path: str) -> Profile:
-        if not isinstance(raw, dict):
-            self.wrong(path, f"expected services, models or streaming, got {raw!r}")
-            return Profile()
-        for name in raw.keys() - {"services", "models", "streaming"}:
-            self.wrong(f"{path}.{name}", "no such field; known: services, models, streaming")
-        streaming = raw.get("streaming")
-        if streaming not in (None, True, False):
-            self.wrong(f"{path}.streaming", f"expected true or false, got {streaming!r}")
-        services, models = (self.texts(raw.get(name, []), f"{path}.{name}") for name in ("services", "models"))
-        return Profile(frozenset(services), frozenset(models), streaming)
-
-    def labels(self, raw: Any, path: str) -> Mapping[str, str]:
-        if not isinstance(raw, dict) or not all(isinstance(value, str) for value in raw.values()):
-            self.wrong(path, f"expected texts by name, got {raw!r}")
-            raw = {}
-        return MappingProxyType(dict(sorted(raw.items())))
+        values, problems = read_record(PROFILE, raw, path)
+        self.problems += problems
+        return Profile(**values)
 
     # ---- keys
 
@@ -255,10 +260,10 @@ class _Check:
 
     def key(self, key: ApiKey, path: str) -> KeySpec:
         self.slug(key.name, f"{path}.name")
-        self.columns(key, path, "requests_per_minute")
+        self.columns(key, path, "requests_per_minute", "priority")
         models = self.texts(key.models, f"{path}.models")
-        if unknown := [name for name in models if name != "*" and name not in self.names]:
-            self.warnings.append(Problem(f"{path}.models", f"no pool has the name {', '.join(unknown)}"))
+        if unknown := [name for name in models if name != "*" and not self.is_known(name)]:
+            self.warn(f"{path}.models", f"there is no pool, group or account for {', '.join(unknown)}")
         return KeySpec(
             id=KeyId(key.pk),
             name=key.name,
@@ -270,66 +275,17 @@ class _Check:
             requests_per_min=key.requests_per_minute,
             expires_s=key.expires_at.timestamp() if key.expires_at else None,
             is_operator=key.is_operator,
+            priority=_PRIORITIES.get(key.priority, Priority.INTERACTIVE),
         )
 
-    # ---- values
-
-    def slug(self, name: str, path: str) -> None:
-        if not _SLUG.fullmatch(name):
-            self.wrong(path, f"{name!r} is not a name: letters, digits, - and _ (100 at most)")
-
-    def printable(self, text: str, path: str) -> None:
-        if not text.isprintable():
-            self.wrong(path, f"{text!r} has characters that cannot be printed")
-
-    def known(self, name: str, registry: Mapping[str, Any], path: str) -> bool:
-        if name not in registry:
-            self.wrong(path, f"{name!r} is unknown; known: {', '.join(sorted(registry))}")
-        return name in registry
-
-    def texts(self, raw: Any, path: str) -> tuple[str, ...]:
-        if not isinstance(raw, list) or not all(isinstance(text, str) and text for text in raw):
-            self.wrong(path, f"expected a list of names, got {raw!r}")
-            return ()
-        return tuple(dict.fromkeys(raw))
-
-    def columns(self, row: Pool | Worker | ApiKey, path: str, *names: str) -> None:
-        """Bounds and choices that the models declare, for rows that no form has seen."""
-        for name in names:
-            column = column_of(type(row), COLUMNS[type(row)][name])
-            try:
-                column.clean(getattr(row, column.attname), row)
-            except ValidationError as error:
-                self.wrong(f"{path}.{name}", " ".join(error.messages))
-
-    def url(self, text: str, path: str) -> None:
-        if message := _wrong_url(text):
-            self.wrong(path, message)
-
-    def secret(self, stored: str, owner: str, path: str) -> str | None:
-        try:
-            return resolve(stored, owner) if stored else None
-        except SecretError as error:
-            self.wrong(path, str(error))
-            return None
+    def is_known(self, name: str) -> bool:
+        """Whether a key's model could be asked for: a pool, a group, a model of an account or all of them."""
+        head, _, tail = name.partition("/")
+        if name in self.names or not tail:
+            return name in self.names
+        return tail in {group.name for group in self.rows.groups} if head == GROUP else head in self.accounts
 
 
 def _sent_as(pool: Pool) -> str | None:
     """The name that goes upstream. Without aliases the client's own is the served one and need not be touched."""
     return pool.upstream_model or (pool.model if pool.aliases else None)
-
-
-def _wrong_url(text: str) -> str:
-    """What is wrong with a base address. It is not shown, as it may hold a password."""
-    try:
-        parts = urlsplit(text)
-        has_host = bool(parts.hostname) and parts.port != 0
-    except ValueError:
-        return "not an address such as http://10.0.0.5:30000"
-    if not re.fullmatch(r"[!-~]+", text) or parts.scheme not in {"http", "https"} or not has_host:
-        return "expected an address that begins with http:// or https:// and a host"
-    if "@" in parts.netloc:
-        return "an address holds no user name or password; use api_key"
-    if "?" in text or "#" in text:
-        return "an address holds no query and no fragment"
-    return ""

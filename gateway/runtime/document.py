@@ -12,7 +12,7 @@ from typing import Any
 
 import yaml
 
-from gateway.models import ApiKey, Pool, Team, VendorAccount, Worker
+from gateway.models import ApiKey, Group, Pool, Team, VendorAccount, Worker
 from gateway.policies.registry import POLICIES
 from gateway.routing.options import changed_options, read_options
 from gateway.runtime.fields import COLUMNS, GROUPS, column_of
@@ -60,6 +60,7 @@ def document(rows: Rows | None = None, found: Items | None = None) -> Document:
             _with(found["pool", pool.pk], "workers", [found["worker", w.pk].fields for w in rows.workers[pool.pk]])
             for pool in rows.pools
         ],
+        "groups": [found["group", group.pk].fields for group in rows.groups],
     }
 
 
@@ -82,6 +83,8 @@ def items(rows: Rows) -> Items:
         for worker in rows.workers[pool.pk]:
             name = f"{pool.model}/{worker.name}"
             found["worker", worker.pk] = Item("worker", name, pool.origin, _fields(worker))
+    for group in rows.groups:
+        found["group", group.pk] = Item("group", group.name, group.origin, _fields(group))
     return found
 
 
@@ -100,7 +103,7 @@ def diff(before: Items, after: Items) -> list[Change]:
 
 
 def _place(change: Change) -> tuple[int, str]:
-    return ["team", "key", "account", "pool", "worker"].index(change.kind), change.object
+    return ["team", "key", "account", "pool", "worker", "group"].index(change.kind), change.object
 
 
 def _change(action: str, item: Item, fields: Mapping[str, tuple[Any, Any] | str]) -> Change:
@@ -119,7 +122,7 @@ def _with(item: Item, name: str, inner: list[Document]) -> Document:
     return {**item.fields, name: inner} if inner else item.fields
 
 
-def _fields(row: Team | ApiKey | VendorAccount | Pool | Worker) -> Document:
+def _fields(row: Team | ApiKey | VendorAccount | Pool | Worker | Group) -> Document:
     """The object's own fields: the first always, the others where they are not the default."""
     model, fields = type(row), {}
     for number, (name, column) in enumerate(COLUMNS[model].items()):

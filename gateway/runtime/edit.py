@@ -21,6 +21,7 @@ from django.db.models import ProtectedError
 
 from gateway.models import VendorAccount, Worker
 from gateway.routing.options import Problem
+from gateway.routing.snapshot import Snapshot
 from gateway.runtime import audit
 from gateway.runtime.bell import ring
 from gateway.runtime.builder import ConfigError, check
@@ -40,6 +41,7 @@ class Edit:
     problems: list[Problem] = field(default_factory=list)
     warnings: list[Problem] = field(default_factory=list)
     changes: list[Change] = field(default_factory=list)
+    snapshot: Snapshot | None = None  # what the configuration would be
     revision: int | None = None  # None: nothing was to be changed, or only tried
 
 
@@ -60,7 +62,7 @@ def edit(actor: str, origin: str, *, dry_run: bool = False) -> Iterator[Edit]:
             raise ConfigError([*change.problems, _refusal(error)]) from error
         _follow_renames(owners, read := read_rows())
         checked = check(read, 0)
-        change.warnings = checked.warnings
+        change.warnings, change.snapshot = checked.warnings, checked.snapshot
         if problems := [*change.problems, *checked.problems]:
             raise ConfigError(problems)
         after = items(read)

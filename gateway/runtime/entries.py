@@ -48,7 +48,7 @@ class Reader:
             return None
         if root.get("version") != _VERSION:
             self.wrong("version", f"expected {_VERSION}, got {root.get('version')!r}")
-        self.only(root, "", ("version", "teams", "accounts", "pools"))
+        self.only(root, "", ("version", "teams", "accounts", "pools", "groups"))
         return root
 
     def entries(self, within: dict[str, Any], section: str, model: type[db.Model], path: str = "") -> Iterator[Entry]:
@@ -64,7 +64,7 @@ class Reader:
             if not isinstance(fields, dict):
                 self.wrong(f"{path}[{position}]", f"expected fields by name, got {_kind(fields)}")
                 continue
-            label = fields.get("model") or fields.get("name") or position
+            label = fields.get("model") or fields.get("name") or fields.get("id") or position
             if str(label) in seen:
                 self.wrong(f"{path}[{position}]", f"{label} is listed twice")
                 continue

@@ -8,7 +8,7 @@ from typing import Any
 
 from django.db.models import Field, Model
 
-from gateway.models import ApiKey, Pool, Team, VendorAccount, Worker
+from gateway.models import ApiKey, Group, Pool, Team, VendorAccount, Worker
 from gateway.routing.options import BreakerOptions, HealthOptions, QueueOptions, RetryOptions, TimeoutOptions
 
 INTERACTIVE_ORIGINS = ("admin", "api", "demo")  # every other origin is the name of a file
@@ -20,6 +20,7 @@ COLUMNS: dict[type[Model], dict[str, str]] = {
         "name": "name",
         "models": "models",
         "requests_per_minute": "requests_per_minute",
+        "priority": "priority",
         "operator": "is_operator",
         "expires": "expires_at",
         "disabled": "is_disabled",
@@ -54,6 +55,19 @@ COLUMNS: dict[type[Model], dict[str, str]] = {
         "history": "history",
         "enabled": "is_enabled",
     },
+    Group: {
+        "id": "name",
+        "strategy": "strategy",
+        "members": "members",
+        "rules": "rules",
+        "picked": "picked",
+        "error_classes": "error_classes",
+        "max_attempts": "max_attempts",
+        "keeps_conversations": "keeps_conversations",
+        "intent_model": "intent_model",
+        "intents": "intents",
+        "enabled": "is_enabled",
+    },
 }
 
 GROUPS: dict[str, type] = {
@@ -78,6 +92,10 @@ def pool_path(model: str) -> str:
 
 def worker_path(model: str, name: str) -> str:
     return f"pools[{model}].workers[{name}]"
+
+
+def group_path(name: str) -> str:
+    return f"groups[{name}]"
 
 
 def account_path(name: str) -> str:

@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 
 from django.db.models import Model
 
-from gateway.models import ApiKey, Pool, Team, VendorAccount, Worker
+from gateway.models import ApiKey, Group, Pool, Team, VendorAccount, Worker
 from gateway.routing.options import Problem
 from gateway.runtime import keys, secrets
 from gateway.runtime.builder import ConfigError
@@ -29,8 +29,8 @@ from gateway.runtime.yamltree import Tree, is_within, read_tree
 
 _DIGEST_FORM = {"prefix": r"[A-Za-z0-9_-]{1,32}", "digest": r"[0-9a-f]{64}", "last4": r".{0,4}"}
 
-Owned = Team | ApiKey | VendorAccount | Pool
-OwnedRow = TypeVar("OwnedRow", Team, ApiKey, VendorAccount, Pool)
+Owned = Team | ApiKey | VendorAccount | Pool | Group
+OwnedRow = TypeVar("OwnedRow", Team, ApiKey, VendorAccount, Pool, Group)
 Row = TypeVar("Row", bound=Model)
 
 
@@ -80,6 +80,7 @@ class Import:
         self.before, self.origin, self.adopt, self.reader = before, origin, adopt, reader
         self.accounts = {account.name: account for account in before.accounts}
         self.pools = {pool.model: pool for pool in before.pools}
+        self.groups = {group.name: group for group in before.groups}
         self.teams = {team.name: team for team in before.teams}
         self.keys = {(key.team.name, key.name): key for key in before.keys}
         self.named: set[tuple[type, int]] = set()
@@ -89,6 +90,8 @@ class Import:
             self.account(entry)
         for entry in self.reader.entries(root, "pools", Pool):
             self.pool(entry)
+        for entry in self.reader.entries(root, "groups", Group):
+            self.group(entry)
         for entry in self.reader.entries(root, "teams", Team):
             self.team(entry)
         self.remove_unnamed()
@@ -123,6 +126,11 @@ class Import:
         owner = secrets.worker_owner(pool.model, entry.name)
         values["secret"] = self.secret(values["secret"], owner, worker.secret, entry)
         self.put(worker, values)
+
+    def group(self, entry: Entry) -> None:
+        group = self.groups.setdefault(entry.name, Group(origin=self.origin))
+        if self.owns(group, entry):
+            self.put(group, self.reader.columns(entry, Group) | {"origin": self.origin})
 
     def team(self, entry: Entry) -> None:
         team = self.teams.setdefault(entry.name, Team(origin=self.origin))
@@ -200,6 +208,7 @@ class Import:
         self.remove(self.mine(self.before.keys))
         for team in self.unnamed(self.mine(self.before.teams)):
             self.remove_unless(team, team_path(team.name), "has keys of another origin", team.keys.values_list("name"))
+        self.remove(self.mine(self.before.groups))
         self.remove(self.mine(self.before.pools))
         for account in self.unnamed(self.mine(self.before.accounts)):
             users = account.pools.values_list("model")

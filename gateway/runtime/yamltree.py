@@ -110,7 +110,7 @@ def _name(node: yaml.Node) -> str | None:
     if isinstance(node, yaml.MappingNode):
         pairs = [(key, inner) for key, inner in node.value if isinstance(inner, yaml.ScalarNode)]
         names = {key.value: inner.value for key, inner in pairs if isinstance(key, yaml.ScalarNode)}
-    return names.get("model") or names.get("name")
+    return names.get("model") or names.get("name") or names.get("id")
 
 
 def _scalar(tree: Tree, node: yaml.ScalarNode, path: str) -> Any:

@@ -31,7 +31,8 @@ def make_key(team: Team, name: str = "app", **columns: Any) -> ApiKey:
 
 def test_key_when_added_is_shown_once_and_stored_as_a_digest(admin: Client) -> None:
     team = make_team()
-    fields = {"team": team.pk, "name": "app", "models": "gpt-4o, ds3", "requests_per_minute": "60", "is_operator": "on"}
+    fields = {"team": team.pk, "name": "app", "models": "gpt-4o, ds3", "requests_per_minute": "60", "priority": "batch"}
+    fields["is_operator"] = "on"
 
     response = admin.post(ADD, fields)
 
@@ -42,7 +43,12 @@ def test_key_when_added_is_shown_once_and_stored_as_a_digest(admin: Client) -> N
     assert response.content.decode().count(text) == 1
     assert (key.prefix, key.last4) == (prefix_of(text), text[-4:])
     assert key.digest == digest_of(text, settings.KEY_PEPPERS[0]).hex()
-    assert (key.models, key.requests_per_minute, key.is_operator) == (["gpt-4o", "ds3"], 60, True)
+    assert (key.models, key.requests_per_minute, key.priority, key.is_operator) == (
+        ["gpt-4o", "ds3"],
+        60,
+        "batch",
+        True,
+    )
     revisions = reverse("admin:gateway_configrevision_changelist")
     later = [KEYS, reverse("admin:gateway_apikey_change", args=[key.pk]), revisions]
     assert [text in admin.get(url).content.decode() for url in later] == [False] * 3
@@ -52,7 +58,7 @@ def test_key_without_a_free_name_is_refused(admin: Client) -> None:
     team = make_team()
     make_key(team)
 
-    response = admin.post(ADD, {"team": team.pk, "name": "app", "models": "*"})
+    response = admin.post(ADD, {"team": team.pk, "name": "app", "models": "*", "priority": "interactive"})
 
     assert response.context["adminform"].form.errors == {"__all__": ["API key with this Team and Name already exists."]}
     assert ApiKey.objects.count() == 1
@@ -62,7 +68,7 @@ def test_key_is_made_an_operator_by_superusers_only(viewer: Any) -> None:
     team = make_team()
     client = viewer("add_apikey", "view_apikey", "change_apikey", "view_team")
 
-    client.post(ADD, {"team": team.pk, "name": "app", "models": "*", "is_operator": "on"})
+    client.post(ADD, {"team": team.pk, "name": "app", "models": "*", "priority": "batch", "is_operator": "on"})
 
     assert list(ApiKey.objects.values_list("name", "is_operator")) == [("app", False)]
 

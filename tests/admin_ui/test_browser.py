@@ -19,8 +19,9 @@ from django.db import connections
 from playwright.async_api import Browser, Page, async_playwright, expect
 from pytest_django import Settings
 
-from gateway.models import ApiKey, Pool, Worker
+from gateway.models import ApiKey, Group, Pool, Worker
 from gateway.protocol.apikeys import prefix_of
+from tests.admin_ui.objects import make_pool
 
 PASSWORD = "correct horse battery"
 FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking"]
@@ -104,6 +105,29 @@ async def test_pool_that_cannot_be_used_shows_why_at_the_field(page: Page) -> No
 
     await expect(page.get_by_text("'bad model' is not a model name")).to_be_visible()
     assert await Pool.objects.acount() == 0
+
+
+async def test_group_is_made_of_rows_that_are_added_moved_and_removed(page: Page) -> None:
+    await sync_to_async(make_pool)("small")
+    await sync_to_async(make_pool)("large")
+    await page.goto("/admin/gateway/group/add/")
+    await page.fill("#id_name", "fast")
+    for number, name in enumerate(("small", "gone", "large")):
+        await page.get_by_role("button", name="Add member").click()
+        await page.locator("[name=members-ref]").nth(number).fill(name)
+    await page.get_by_title("Remove this member").nth(1).click()
+    await page.get_by_title("Move down").first.click()
+    await page.get_by_role("button", name="Add rule").click()
+    await page.locator("[name=rules-member]").fill("large")
+    await page.get_by_label("Add a condition").select_option("min_tokens")
+    await page.locator("[name=rules-min_tokens]").fill("8000")
+    await expect(page.locator("[name=rules-header]")).to_be_hidden()
+    await expect(page.locator("[name=members-weight]").first).to_be_hidden()
+    await save(page)
+    await page.wait_for_url("**/admin/gateway/group/")
+
+    group = await Group.objects.aget()
+    assert (group.members, group.rules) == (["large", "small"], [{"member": "large", "min_tokens": 8000}])
 
 
 async def test_key_is_shown_once_and_copied(page: Page) -> None:

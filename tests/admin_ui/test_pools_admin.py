@@ -12,6 +12,8 @@ from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 
 from gateway.models import AuditEvent, ConfigRevision, Pool, VendorAccount, Worker
+from gateway.policies.registry import POLICIES
+from gateway.routing.options import describe
 from gateway.runtime.edit import edit
 from gateway.runtime.secrets import resolve, worker_owner
 from tests.admin_ui.objects import make_pool
@@ -288,6 +290,28 @@ def test_editor_of_pools_cannot_touch_workers(viewer: Any, form: Any) -> None:
     assert pool.requests_per_minute == 7
     assert list(pool.workers.values_list("url", "weight", "state")) == [("http://127.0.0.1:9101", 1, "active")]
     assert client.post(reverse("admin:gateway_worker_add"), {}).status_code == 403
+
+
+def test_pool_form_explains_every_policy_and_shows_the_options_of_the_chosen_one(admin: Client) -> None:
+    page = admin.get(ADD)
+    form, conditions = page.context["adminform"].form, page.context["adminform"].model_admin.conditional_fields
+    options = {f"policy_{p.name}__{o.name}": p.name for p in POLICIES.values() for o in describe(p.options)}
+
+    assert form.fields["policy"].choices == [(p.name, f"{p.name} · {p.summary}") for p in POLICIES.values()]
+    assert {name: f"policy == '{policy}'" for name, policy in options.items()} == conditions
+    assert options.keys() <= form.fields.keys()
+
+
+def test_profile_that_is_wrong_is_told_at_its_field_with_its_row(admin: Client) -> None:
+    worker = make_pool().workers.get()
+    fields = {"name": "w1", "url": worker.url, "weight": "1", "state": "active", "labels": ""}
+    fields["profiles"] = '[{"services": ["chat"]}, {"inputs": ["images"]}]'
+
+    response = admin.post(reverse("admin:gateway_worker_change", args=[worker.pk]), fields)
+
+    assert dict(response.context["adminform"].form.errors) == {
+        "profiles": ["Row 2, inputs: 'images' is none of text, image, audio, video"]
+    }
 
 
 @pytest.mark.parametrize("url", [POOLS, WORKERS])

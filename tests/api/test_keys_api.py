@@ -11,7 +11,7 @@ from gateway.models import ApiKey, Team
 from gateway.protocol.apikeys import prefix_of
 from tests.api.objects import Api, apply
 
-NEW = {"team": "demo", "name": "app", "models": ["gpt-4o"], "requests_per_minute": 60}
+NEW = {"team": "demo", "name": "app", "models": ["gpt-4o"], "requests_per_minute": 60, "priority": "batch"}
 
 
 def test_key_when_created_shows_its_text_this_once(api: Api) -> None:
@@ -41,7 +41,9 @@ def test_key_when_patched_keeps_its_text(api: Api) -> None:
     digest = ApiKey.objects.get(name="app").digest
 
     patched = api.ok(
-        "PATCH", "/keys/demo/app", {"requests_per_minute": None, "expires": "2031-01-31T12:00:00Z", "models": ["*"]}
+        "PATCH",
+        "/keys/demo/app",
+        {"requests_per_minute": None, "priority": None, "expires": "2031-01-31T12:00:00Z", "models": ["*"]},
     )
 
     assert patched == {

@@ -24,7 +24,7 @@ FULL = {
     "history": "metadata",
     "workers": [
         {"name": "w1", "url": "http://127.0.0.1:9101", "weight": 2, "labels": {"zone": "a"}},
-        {"name": "w2", "url": "http://127.0.0.1:9102", "profiles": [{"services": ["chat"]}]},
+        {"name": "w2", "url": "http://127.0.0.1:9102", "profiles": [{"services": ["chat"], "max_batch_size": 8}]},
     ],
 }
 
@@ -93,6 +93,7 @@ def test_pool_when_deleted_is_gone(api: Api) -> None:
         (POOL | {"workers": [{"name": "w1", "url": "ftp://h"}]}, "pools[meta/llama].workers[w1].url"),
         (POOL | {"workers": [{"name": "w1", "url": "http://h", "health": "healthy"}]}, "workers.0.health"),
         (POOL | {"workers": [{"name": "w1", "url": "http://h", "secret": "x"}]}, "workers.0.secret"),
+        (POOL | {"workers": [{"name": "w1", "url": "http://h", "profiles": [{"gpu": 1}]}]}, "workers.0.profiles.0.gpu"),
         ([], ""),
     ],
 )
@@ -224,7 +225,7 @@ def test_list_is_paged_and_capped(api: Api) -> None:
     assert api.error("GET", "/pools?offset=-1")[0] == 422
 
 
-@pytest.mark.parametrize("path", ["/pools", "/accounts", "/keys", "/teams", "/status", "/pools/a"])
+@pytest.mark.parametrize("path", ["/pools", "/accounts", "/groups", "/keys", "/teams", "/status", "/pools/a"])
 def test_answer_when_there_is_more_asks_no_more_queries(api: Api, path: str, django_assert_num_queries: Any) -> None:
     api.ok("POST", "/pools", POOL | {"model": "a"})
     with CaptureQueriesContext(connection) as first:
@@ -232,6 +233,7 @@ def test_answer_when_there_is_more_asks_no_more_queries(api: Api, path: str, dja
     count = len(first)
     for name in ("b", "c"):
         api.ok("POST", "/pools", POOL | {"model": name})
+        api.ok("POST", "/groups", {"id": name, "members": [name]})
         api.ok("POST", "/teams", {"name": name})
         api.ok("POST", "/keys", {"team": name, "name": "k"})
 

@@ -52,7 +52,7 @@ def test_apply_prints_the_difference_and_the_revision(file: Path) -> None:
         "+ worker m/w1",
         f"4 changes, revision {revision}.",
     ]
-    assert err == ["warning: teams[red].keys[app].models: no pool has the name later"]
+    assert err == ["warning: teams[red].keys[app].models: there is no pool, group or account for later"]
     assert run("apply", file)[0] == ["No difference."]
 
 
@@ -124,7 +124,7 @@ def test_create_key_prints_the_key_alone_on_the_last_line() -> None:
     key = build(0).keys[prefix_of(out[-1])]
     assert (key.team, key.name, key.models, key.requests_per_min) == ("t", "n", frozenset({"a", "b"}), 60)
     assert (key.is_operator, key.expires_s) == (True, 1896048000.0)
-    assert err == ["warning: teams[t].keys[n].models: no pool has the name a, b"]
+    assert err == ["warning: teams[t].keys[n].models: there is no pool, group or account for a, b"]
     assert AuditEvent.objects.filter(kind="key", object="t/n", actor__startswith="cli:").count() == 1
 
 

@@ -5,7 +5,7 @@ version: 1
 teams:
   - name: red
     keys:
-      - {name: app, key: "env:IGW_TEST_APP_KEY", models: ["*"], requests_per_minute: 600}
+      - {name: app, key: "env:IGW_TEST_APP_KEY", models: ["*"], requests_per_minute: 600, priority: batch}
       - name: ops
         key: "a-literal-key-of-more-than-32-characters"
         models: [deepseek-chat, gpt-4.1]
@@ -42,6 +42,21 @@ pools:
   - {model: gpt-4.1, account: openai-main, upstream_model: gpt-4.1-mini, history: metadata}
   - {model: Qwen/Qwen3-8B, account: literal, rate_limit: 60, enabled: false}
   - {model: later, enabled: false}
+groups:
+  - id: fast
+    strategy: weight
+    members: [deepseek-v3, {ref: open/qwen/32b, weight: 3}, group/spare]
+    rules:
+      - {member: open/qwen/32b, min_tokens: 8000, has_tools: true, min_effort: medium}
+      - {member: group/spare, header: "x-app: batch", keys: [red/ops], teams: [blue]}
+      - {member: deepseek-v3, has_images: false, has_audio: false, intent: code}
+    error_classes: jackdaw-strict
+    max_attempts: 4
+    keeps_conversations: false
+    intent_model: open/tiny
+    intents: {code: "writing, or mending code", talk: everything else}
+  - {id: spare, strategy: manual, picked: gpt-4.1, members: [deepseek-chat, gpt-4.1]}
+  - {id: off, enabled: false}
 """
 
 SMALL = """\

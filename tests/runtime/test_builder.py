@@ -9,12 +9,13 @@ from typing import Any
 
 import pytest
 
-from gateway.models import ApiKey, Pool, Team, VendorAccount, Worker
+from gateway.models import ApiKey, Group, Pool, Team, VendorAccount, Worker
 from gateway.policies.registry import POLICIES
 from gateway.routing.options import BreakerOptions, QueueOptions
-from gateway.routing.requirement import Profile
-from gateway.routing.snapshot import HistoryMode, PolicySpec, PoolSpec, WorkerSpec, WorkerState
+from gateway.routing.requirement import Priority, Profile
+from gateway.routing.snapshot import AccountSpec, HistoryMode, PolicySpec, PoolSpec, WorkerSpec, WorkerState
 from gateway.runtime.builder import ConfigError, build, build_newest, check
+from gateway.runtime.records import PROFILE
 from gateway.runtime.rows import read_rows
 from gateway.runtime.secrets import account_owner, seal, worker_owner
 
@@ -56,7 +57,7 @@ def test_build_of_a_pool_gives_its_spec() -> None:
         id=pool.pk,
         model="m",
         aliases=("n",),
-        policy=PolicySpec("round_robin", POLICIES["round_robin"].options()),
+        policy=PolicySpec("predict", POLICIES["predict"].options()),
         rate_limit_per_min=9,
         queue=QueueOptions(size=3),
         breaker=BreakerOptions(timeout_s=5.0),
@@ -108,12 +109,68 @@ def test_keys_keep_expiry_and_leave_disabled_ones_out() -> None:
     assert (spec.requests_per_min, spec.is_operator, spec.digest) == (5, True, bytes(32))
 
 
-def test_key_of_a_model_that_no_pool_has_is_only_a_warning() -> None:
+def test_key_of_a_model_that_nothing_serves_is_only_a_warning() -> None:
     make_pool()
-    make_key(models=["m", "*", "elsewhere"])
+    VendorAccount.objects.create(name="a", base_url="http://h")
+    Group.objects.create(name="g", members=["m"])
+    names = ["m", "*", "group/g", "a/x/y", "a/*"]
+    make_key(models=[*names, "elsewhere", "group/h", "b/*", "a/"])
     checked = check(read_rows(), 0)
     assert checked.problems == []
-    assert [str(warning) for warning in checked.warnings] == ["teams[t].keys[k].models: no pool has the name elsewhere"]
+    assert [str(warning) for warning in checked.warnings] == [
+        "teams[t].keys[k].models: there is no pool, group or account for elsewhere, group/h, b/*, a/"
+    ]
+
+
+def test_priority_of_a_key_is_the_best_its_calls_may_have() -> None:
+    make_key()
+    make_key(name="slow", prefix="q", priority="batch")
+    assert {key.name: key.priority for key in build(1).keys.values()} == {
+        "k": Priority.INTERACTIVE,
+        "slow": Priority.BATCH,
+    }
+
+
+def test_accounts_are_all_in_the_snapshot_by_name() -> None:
+    account = VendorAccount.objects.create(name="a", base_url="https://x.example/v1/", secret="")
+    assert dict(build(1).accounts) == {
+        "a": AccountSpec(id=account.pk, name="a", backend="openai", url="https://x.example/v1")
+    }
+
+
+def test_account_may_not_have_the_name_of_groups() -> None:
+    VendorAccount.objects.create(name="group", base_url="http://h")
+    assert problems() == [("accounts[group].name", "the name 'group' is reserved: group/<id> is a group")]
+
+
+def test_pool_with_a_name_of_an_accounts_models_is_only_a_warning() -> None:
+    VendorAccount.objects.create(name="a", base_url="http://h")
+    make_pool("a/x", aliases=["a/y", "b/y"])
+    checked = check(read_rows(), 0)
+    assert checked.problems == []
+    assert [str(warning) for warning in checked.warnings] == [
+        "pools[a/x].model: the pool goes before the model of this name of the account 'a'",
+        "pools[a/x].aliases: the pool goes before the model of this name of the account 'a'",
+    ]
+
+
+def test_profile_has_every_field_that_a_row_may_have() -> None:
+    make_pool()
+    row: dict[str, Any] = {
+        "services": ["chat"],
+        "models": ["m"],
+        "streaming": True,
+        "inputs": ["text", "image"],
+        "outputs": ["audio"],
+        "content_forms": ["parts"],
+        "audio_formats": ["wav"],
+        "tasks": ["transcribe"],
+        "max_batch_size": 8,
+    }
+    Worker.objects.update(profiles=[row, {"streaming": None}])
+    values = {name: frozenset(value) if isinstance(value, list) else value for name, value in row.items()}
+    assert list(row) == [field.name for field in dataclasses.fields(Profile)] == [part.name for part in PROFILE]
+    assert build(1).pools["m"].workers[0].profiles == (Profile(**values), Profile())
 
 
 def test_disabled_pool_is_checked_and_left_out() -> None:
@@ -128,11 +185,11 @@ def test_disabled_pool_is_checked_and_left_out() -> None:
     ("columns", "path", "message"),
     [
         ({"queue": {"size": -1}}, "queue.size", "-1 is below the least allowed, 0"),
-        ({"queue": {"sice": 1}}, "queue.sice", "no such option; known: size, timeout_s"),
+        ({"queue": {"sice": 1}}, "queue.sice", "no such option; known: size, timeout_s, batch_timeout_s"),
         ({"queue": []}, "queue", "expected options by name, got []"),
         ({"health": {"path": "x y"}}, "health.path", "'x y' is not a path such as /health"),
-        ({"policy": "best"}, "policy", "'best' is unknown; known: least_requests, random, round_robin"),
-        ({"policy_options": {"a": 1}}, "policy.a", "no such option; known: none"),
+        ({"policy": "best"}, "policy", f"'best' is unknown; known: {', '.join(sorted(POLICIES))}"),
+        ({"policy": "random", "policy_options": {"a": 1}}, "policy.a", "no such option; known: none"),
         ({"backend": "telnet"}, "backend", None),
         ({"model": "a b"}, "model", "'a b' is not a model name: letters, digits and ._:/@+=~- (200 at most)"),
         ({"model": "group/x"}, "model", "'group/x': names that begin with 'group' are reserved"),
@@ -168,8 +225,20 @@ def test_pool_with_a_wrong_column_is_told_by_path(columns: dict[str, Any], path:
         ({"weight": 0}, "weight", "Ensure this value is greater than or equal to 1."),
         ({"state": "gone"}, "state", "Value 'gone' is not a valid choice."),
         ({"profiles": {}}, "profiles", 'expected a list such as [{"services": ["chat"]}], got {}'),
-        ({"profiles": ["x"]}, "profiles[0]", "expected services, models or streaming, got 'x'"),
-        ({"profiles": [{"gpu": 1}]}, "profiles[0].gpu", "no such field; known: services, models, streaming"),
+        ({"profiles": ["x"]}, "profiles[0]", "expected fields by name, got 'x'"),
+        (
+            {"profiles": [{"gpu": 1}]},
+            "profiles[0].gpu",
+            "no such field; known: services, models, streaming, inputs, outputs, content_forms, audio_formats, tasks, "
+            "max_batch_size",
+        ),
+        ({"profiles": [{"inputs": ["images"]}]}, "profiles[0].inputs", "'images' is none of text, image, audio, video"),
+        ({"profiles": [{"max_batch_size": 0}]}, "profiles[0].max_batch_size", "0 is below the least allowed, 1"),
+        (
+            {"profiles": [{"max_batch_size": True}]},
+            "profiles[0].max_batch_size",
+            "expected a whole number, got True",
+        ),
         ({"profiles": [{"streaming": "y"}]}, "profiles[0].streaming", "expected true or false, got 'y'"),
         ({"profiles": [{"services": "chat"}]}, "profiles[0].services", "expected a list of names, got 'chat'"),
         ({"labels": {"a": 1}}, "labels", "expected texts by name, got {'a': 1}"),
@@ -274,5 +343,6 @@ def test_build_takes_a_fixed_number_of_queries(count: int, django_assert_num_que
     for number in range(count):
         make_pool(f"m{number}")
         make_key(name=f"k{number}", prefix=f"p{number}")
-    with django_assert_num_queries(6):  # the revision, and one per table
+        Group.objects.create(name=f"g{number}", members=["m0"])
+    with django_assert_num_queries(7):  # the revision, and one per table
         build_newest()

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from gateway.models import ApiKey, Pool, Team, VendorAccount, Worker
+from gateway.models import ApiKey, Group, Pool, Team, VendorAccount, Worker
 from gateway.runtime.builder import build
 from gateway.runtime.document import Change, diff, document, export, items
 from gateway.runtime.importer import apply_file
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.django_db
 
 
 def clear() -> None:
-    for model in (Pool, VendorAccount, Team):
+    for model in (Group, Pool, VendorAccount, Team):
         model.objects.all().delete()
 
 
@@ -38,6 +38,7 @@ def test_export_of_a_small_file_is_that_file() -> None:
         ],
         "accounts": [],
         "pools": [{"model": "small", "workers": [{"name": "w1", "url": "http://127.0.0.1:9101"}]}],
+        "groups": [],
     }
 
 

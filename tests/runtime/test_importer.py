@@ -184,7 +184,7 @@ extras: []
         "main.yaml:20: pools[4].model: expected text, got a number; put it in quotes",
         "main.yaml:21: pools[n].enabled: expected true or false, got a number",
         "main.yaml:21: pools[n].account: there is no account 'nobody'",
-        "main.yaml:22: extras: no such field; known: version, teams, accounts, pools",
+        "main.yaml:22: extras: no such field; known: version, teams, accounts, pools, groups",
     ]
 
 

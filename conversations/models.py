@@ -29,6 +29,7 @@ class Exchange(models.Model):
     revision = models.BigIntegerField(help_text="Of the configuration that the call ran on.")
     is_streaming = models.BooleanField("streaming")
     attempts = models.JSONField(help_text="Tries at workers, in order; times in seconds since the arrival.")
+    route = models.JSONField(null=True, help_text="A group's walk: members in order, with reasons and results.")
     outcome = models.CharField()
     status = models.IntegerField(help_text="HTTP status that the app got; 0: none was sent.")
     error_code = models.CharField()

@@ -22,7 +22,7 @@ COLUMNS = (
     *("input_tokens", "output_tokens", "cached_tokens", "response_bytes", "ttft_s"),
     *("team_id", "key_id", "pool_id", "team", "key", "service", "pool", "worker_id", "worker"),
     *("outcome", "error_code", "usage_source"),
-    *("request_id", "model", "conversation_id", "attempts", "request_body", "response_body"),
+    *("request_id", "model", "conversation_id", "attempts", "route", "request_body", "response_body"),
 )
 COPY_HEAD = b"PGCOPY\n\xff\r\n\x00" + bytes(8)
 COPY_TAIL = b"\xff\xff"
@@ -59,9 +59,8 @@ def encode(exchange: Exchange) -> bytes:
         _text(exchange.request_id),
         _text(exchange.model),
         _text(exchange.conversation_id),
-        _LENGTH(len(attempts) + 1),
-        b"\x01",  # the version of jsonb's binary form
-        attempts,
+        _json(attempts),
+        _NULL if exchange.route is None else _json(msgspec.json.encode(exchange.route)),
     ]
     if exchange.history is HistoryMode.METADATA:
         parts += (_NULL, _NULL)
@@ -81,6 +80,11 @@ def _configured(team_id: int | None, key_id: int | None, pool_id: int | None, *t
     """The columns whose values come from the configuration or a closed set: a few combinations, again and again."""
     numbers = [_NULL if number is None else _NUMBER(8, number) for number in (team_id, key_id, pool_id)]
     return b"".join([*numbers, *map(_text, texts)])
+
+
+def _json(data: bytes) -> bytes:
+    """A jsonb value; its binary form begins with a version."""
+    return b"%b\x01%b" % (_LENGTH(len(data) + 1), data)
 
 
 def _count(number: int) -> int:

@@ -52,6 +52,17 @@ def _names(name: str, default: str = "") -> list[str]:
     return [part.strip() for part in _text(name, default).split(",") if part.strip()]
 
 
+def _counts(name: str) -> dict[str, int]:
+    """`chat=500,speech=20`: counts by name."""
+    counts = {}
+    for part in _names(name):
+        key, _, number = part.partition("=")
+        if not key.strip() or not number.strip().isdigit() or int(number) < 1:
+            raise ImproperlyConfigured(f"{name}: {part!r} is not of the form name=number")
+        counts[key.strip()] = int(number)
+    return counts
+
+
 # ---- the process ----------------------------------------------------------------------------------------------------
 
 HOST = _text("IGW_HOST", "127.0.0.1")
@@ -73,6 +84,7 @@ BODY_BUDGET_BYTES = _whole("IGW_BODY_BUDGET_MB", 512, 1, 65536) * 2**20  # all r
 BODY_TIMEOUT_S = _seconds("IGW_BODY_TIMEOUT_S", 60, 1, 3600)
 HEAD_TIMEOUT_S = _seconds("IGW_HEAD_TIMEOUT_S", 10, 1, 120)
 MAX_IN_FLIGHT = _whole("IGW_MAX_IN_FLIGHT", 4096, 1, 1_000_000)
+MAX_IN_FLIGHT_OF = _counts("IGW_MAX_IN_FLIGHT_OF")  # by service, within the former
 CLIENT_IDLE_S = _seconds(
     "IGW_CLIENT_IDLE_S", 30, 1, 3600
 )  # a client that takes no byte of its answer for so long is cut
@@ -287,6 +299,7 @@ UNFOLD = {
                 "title": "Serving",
                 "items": [
                     _page("Pools", "hub", "gateway.pool"),
+                    _page("Groups", "alt_route", "gateway.group"),
                     _page("Workers", "memory", "gateway.worker"),
                     _page("Vendor accounts", "cloud", "gateway.vendoraccount"),
                 ],
@@ -297,7 +310,7 @@ UNFOLD = {
                     _page("Teams", "groups", "gateway.team"),
                     _page("API keys", "key", "gateway.apikey"),
                     _page("Users", "person", "auth.user"),
-                    _page("Groups", "shield_person", "auth.group"),
+                    _page("Roles", "shield_person", "auth.group"),
                 ],
             },
             {

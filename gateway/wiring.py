@@ -8,10 +8,11 @@ import logging
 import random
 import secrets
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from typing import Any
 
 from django.conf import settings
+from django.core.exceptions import ImproperlyConfigured
 
 from conversations.recorder import PostgresRecorder
 from gateway.entry.auth import Authenticator
@@ -20,18 +21,27 @@ from gateway.entry.sweeper import Patience, Sweeper
 from gateway.pipeline.answer import Answering
 from gateway.pipeline.client import Ended
 from gateway.pipeline.exchange import Exchange, Outcome
+from gateway.pipeline.explain import Explainer
 from gateway.pipeline.http import HttpPipeline
+from gateway.pipeline.inquiry import Inquirer
+from gateway.pipeline.members import Members
 from gateway.policies.registry import POLICIES
 from gateway.protocol.ids import new_uuid7
 from gateway.routing.admission import Envelope
 from gateway.routing.breaker import BreakerState
-from gateway.routing.health import Health
-from gateway.routing.pool import Worker
-from gateway.routing.snapshot import Snapshot
+from gateway.routing.health import Health, HealthView
+from gateway.routing.rest import RestReason
+from gateway.routing.snapshot import Snapshot, WorkerId
 from gateway.routing.table import Table
+from gateway.routing.worker import Worker
+from gateway.runtime.board import Board
+from gateway.runtime.drains import Drains
 from gateway.runtime.health_board import HealthBoard, RedisNudge
 from gateway.runtime.limits import RedisLimiter
+from gateway.runtime.live import live
+from gateway.runtime.rests import Rests
 from gateway.runtime.shared import Shared
+from gateway.runtime.stickies import Stickies
 from gateway.runtime.watcher import Watcher
 from gateway.services.registry import SERVICES
 from gateway.telemetry.log import CallLog
@@ -44,6 +54,8 @@ logger = logging.getLogger(__name__)
 
 
 _FLUSH_S = 5.0  # what records get at the end of a process
+_LOOK_S = 0.01  # between two looks after queues whose places other processes may free
+_LOOK_ALONE_S = 0.1  # the same when only time can change something
 
 
 class Plane(enum.Enum):
@@ -62,21 +74,53 @@ class Gateway:
         self.is_draining = False
         clock = time.monotonic
         bits = random.Random(secrets.randbits(256)).getrandbits  # for ids: unlike each other, not secret
-        self.table = Table({name: entry.make for name, entry in POLICIES.items()})
+
+        def new_id() -> str:
+            return new_uuid7(time.time(), bits)
+
+        policies = {name: entry.make for name, entry in POLICIES.items()}
+        self._counts = Board(settings.STATE_DIR / "run" / "board") if plane is not Plane.CONTROL else None
+        cells = {} if self._counts is None else {"cell": self._counts.cell}
+        self.table = Table(policies, random.random, **cells)
         self.shared = Shared(settings.REDIS_URL)
         self.metrics = Metrics(name, settings.STATE_DIR / "metrics")
         self.call_log = CallLog()
         self.recorder = PostgresRecorder(settings.DATABASE_URL, limit_bytes=settings.RECORD_QUEUE_BYTES)
         self.watcher = Watcher(self._swap, settings.REDIS_URL)
         self.board = HealthBoard(
-            self.shared, self.table.set_health, self.table.forget_health, self._shortest_probe_interval_s
+            self.shared,
+            self._set_health,
+            self.table.set_loads,
+            self.table.forget_health,
+            self._shortest_probe_interval_s,
         )
+        self._rests = Rests(self.shared, self._set_rest)
+        self._drains = Drains(self.shared, self.table.workers, self._running_revision)
+        self._stickies = Stickies(self.shared, self.table.pools)
         self.limiter = RedisLimiter(self.shared)
         self._nudge = RedisNudge(self.shared)
         self.wire = Wire(egress=Egress())
-        self.envelope = Envelope(settings.MAX_IN_FLIGHT, settings.BODY_BUDGET_BYTES)
-        self._answering = Answering(self.wire, ADAPTERS, clock, settings.HISTORY_BODY_LIMIT_BYTES, settings.VIA)
-        pipeline = HttpPipeline(self.table, self.limiter, self._nudge, self._answering, clock)
+        if unknown := settings.MAX_IN_FLIGHT_OF.keys() - SERVICES.keys():
+            known = ", ".join(SERVICES)
+            raise ImproperlyConfigured(f"IGW_MAX_IN_FLIGHT_OF: no service {', '.join(unknown)}; known: {known}")
+        self.envelope = Envelope(settings.MAX_IN_FLIGHT, settings.BODY_BUDGET_BYTES, settings.MAX_IN_FLIGHT_OF)
+        self._answering = Answering(
+            self.wire, ADAPTERS, clock, time.time, settings.HISTORY_BODY_LIMIT_BYTES, settings.VIA
+        )
+        inquirer = Inquirer(new_id, clock, time.time, self._ended)
+        self._members = Members(self.table, inquirer, random.random, clock, time.time)
+        pipeline = HttpPipeline(
+            self.table,
+            self.limiter,
+            self._nudge,
+            self._rests,
+            self._stickies,
+            self._members,
+            self._answering,
+            clock,
+            time.time,
+        )
+        self._explainer = Explainer(self.table, SERVICES, self._members, clock)
         self.clock = clock
         self.data_plane = DataPlane(
             SERVICES,
@@ -84,7 +128,7 @@ class Gateway:
             self.envelope,
             pipeline,
             EntryOptions(settings.BODY_LIMIT_BYTES, settings.SHOW_WORKER, settings.VIA),
-            lambda: new_uuid7(time.time(), bits),
+            new_id,
             clock,
             time.time,
             self._ended,
@@ -100,10 +144,14 @@ class Gateway:
     async def start(self) -> None:
         """Load the configuration and start the background work."""
         await self.shared.start()
-        work: list[Coroutine[Any, Any, None]] = [self.board.run(), self.metrics.run()]
+        live.open(self._explainer, lambda: self.snapshot)
+        work: list[Coroutine[Any, Any, None]] = [self.board.run(), self.metrics.run(), self._rests.run()]
         if self.plane is not Plane.CONTROL:
             await self.limiter.start()
             work += [self._sweeper.run(), self._nudge.run(), self.recorder.run(), self.call_log.run()]
+            work += [self._drains.run(), self._stickies.run(), self._look_after_queues()]
+        if self._counts is not None:
+            work.append(self._counts.run())
         await self.watcher.refresh()
         work.append(self.watcher.run())
         self._tasks = [asyncio.create_task(one) for one in work]
@@ -112,7 +160,9 @@ class Gateway:
 
     async def stop(self) -> None:
         """Flush what is owed, then end the background work."""
+        live.close()
         if self.plane is not Plane.CONTROL:
+            await self._drains.close()
             await self.recorder.close(_FLUSH_S)
             await self.call_log.close()
             await self.limiter.close()
@@ -123,6 +173,8 @@ class Gateway:
         self.metrics.close()
         await self.wire.close()
         await self.shared.close()
+        if self._counts is not None:
+            self._counts.close()
 
     def begin_drain(self) -> None:
         """Say no to load balancers from now on."""
@@ -140,10 +192,27 @@ class Gateway:
 
     def _swap(self, snapshot: Snapshot) -> None:
         self.table.apply(snapshot)
+        self._members.keep(snapshot.groups.values())
         self.data_plane.snapshot = snapshot
         workers = [worker for pool in snapshot.pools.values() for worker in pool.workers]
         self._answering.forget({worker.id for worker in workers})
         self.wire.forget({Origin.of(worker.url) for worker in workers})
+
+    def _set_health(self, views: Mapping[WorkerId, HealthView]) -> None:
+        self.table.set_health(views, self.clock())
+
+    def _set_rest(self, worker: WorkerId, reason: RestReason, remaining_s: float) -> None:
+        self.table.set_rest(worker, reason, remaining_s, self.clock())
+
+    def _running_revision(self) -> int | None:
+        status = self.watcher.status
+        return None if status.last_error else status.revision
+
+    async def _look_after_queues(self) -> None:
+        counts = self._counts
+        while True:
+            await asyncio.sleep(_LOOK_ALONE_S if counts is None or counts.is_alone else _LOOK_S)
+            self.table.wake_waiting(self.clock())
 
     def _ended(self, exchange: Exchange) -> None:
         """One call is over: tell the metrics, the log and the history."""
@@ -214,6 +283,7 @@ class Gateway:
         gauge("igw_worker_in_flight", "Calls in flight at a worker.", lambda: self._of_workers(_in_flight), worker)
         gauge("igw_worker_healthy", "1 healthy, 0 not, -1 unknown.", self._healths, worker, merge=Merge.MAX)
         gauge("igw_worker_breaker_open", "Processes whose breaker is open.", self._breakers, worker)
+        gauge("igw_worker_resting", "1 while a worker rests after a refusal.", self._resting, worker, merge=Merge.MAX)
         gauge("igw_records_queued", "Records waiting for Postgres.", lambda: {(): recorder.queued})
         gauge("igw_records_queued_bytes", "The same in bytes.", lambda: {(): recorder.queued_bytes})
         counter("igw_records_dropped", "Records lost.", lambda: {(): recorder.dropped})
@@ -237,6 +307,10 @@ class Gateway:
     def _breakers(self) -> dict[tuple[str, ...], float]:
         now_s = self.clock()
         return self._of_workers(lambda worker: float(worker.breaker.state(now_s) is BreakerState.OPEN))
+
+    def _resting(self) -> dict[tuple[str, ...], float]:
+        now_s = self.clock()
+        return self._of_workers(lambda worker: float(worker.rest.is_on(now_s)))
 
     def _revision(self) -> dict[tuple[str, ...], float]:
         return {} if self.snapshot is None else {(): self.snapshot.revision}

@@ -15,6 +15,7 @@ from gateway.entry.auth import Authenticator
 from gateway.entry.body import declared_length, read_body
 from gateway.entry.guard import Connection
 from gateway.entry.reply import Receive, Scope, Send, caller
+from gateway.entry.routing import check_assertions, routing_headers, target_of, usable_names
 from gateway.entry.watch import BodyThenDisconnect
 from gateway.pipeline.client import Client, Ended, sent
 from gateway.pipeline.exchange import Exchange, Outcome
@@ -24,7 +25,7 @@ from gateway.protocol.faults import Fault, FaultKind, Side
 from gateway.protocol.headers import forward_request, request_id_of
 from gateway.protocol.modellist import model_entry, model_list
 from gateway.routing.admission import Envelope
-from gateway.routing.snapshot import KeySpec, PoolSpec, Snapshot
+from gateway.routing.snapshot import GroupSpec, KeySpec, Snapshot
 from gateway.services.base import Service
 
 logger = logging.getLogger(__name__)
@@ -125,20 +126,33 @@ class DataPlane:
             head.append((b"allow", b"POST"))
             raise Fault(FaultKind.METHOD_NOT_ALLOWED, "This path is asked with POST.")
         declared = declared_length(self._facts(headers, exchange), self._options.body_limit_bytes)
-        lease = self._envelope.enter()
+        routing = routing_headers(headers, key)
+        lease = self._envelope.enter(service.name)
         try:
             client.body_since_s = exchange.arrived_s
             body = await read_body(receive, declared, self._options.body_limit_bytes, lease, client)
             client.body_since_s = None
             call = service.read(body)
             exchange.model, exchange.is_streaming = call.model, call.is_streaming
-            pool = _pool(snapshot, key, call.model)
-            exchange.pool_id, exchange.pool = pool.id, pool.model
-            exchange.history, exchange.request_body = pool.history, body
-            client.deadline_s = exchange.arrived_s + pool.timeouts.total_s
-            head.append((b"x-igw-model", pool.model.encode()))
-            shows_worker = self._options.shows_worker or key.is_operator
-            order = Order(key, pool, call, exchange, client, forward_request(headers), head, shows_worker)
+            check_assertions(routing, call)
+            target = target_of(snapshot, key, call.model)
+            exchange.request_body = body
+            if isinstance(target, GroupSpec):
+                exchange.group = target.name
+            order = Order(
+                snapshot=snapshot,
+                key=key,
+                target=target,
+                service=service,
+                call=call,
+                exchange=exchange,
+                client=client,
+                headers=headers,
+                request_headers=forward_request(headers),
+                head=head,
+                shows_worker=self._options.shows_worker or key.is_operator,
+                routing=routing,
+            )
             await self._pipeline.serve(order)
         finally:
             lease.release()
@@ -179,11 +193,10 @@ class DataPlane:
             head.append((b"allow", b"GET, HEAD"))
             raise Fault(FaultKind.METHOD_NOT_ALLOWED, "This path is asked with GET.")
         if path == _MODELS:
-            usable = ((name, pool) for name, pool in snapshot.names.items() if key.may_use(pool))
-            body = model_list([(name, pool.created_s) for name, pool in usable])
+            body = model_list(list(usable_names(snapshot, key)))
         else:
             name = path.removeprefix(f"{_MODELS}/")
-            body = model_entry(name, _pool(snapshot, key, name).created_s)
+            body = model_entry(name, target_of(snapshot, key, name).created_s)
         length = (b"content-length", b"%d" % len(body))
         await sent(client.start(200, [(b"content-type", b"application/json"), length, *head]))
         await sent(client.end(body))
@@ -228,12 +241,3 @@ _FAULTS = {
     Ended.TOTAL_TIMEOUT: Fault(FaultKind.TOTAL_TIMEOUT, "The call took longer than the model's limit."),
     Ended.DRAIN: Fault(FaultKind.DRAINING, "The gateway is shutting down.", retry_after_s=1),
 }
-
-
-def _pool(snapshot: Snapshot, key: KeySpec, name: str) -> PoolSpec:
-    pool = snapshot.names.get(name)
-    if pool is None:
-        raise Fault(FaultKind.MODEL_NOT_FOUND, f"The model '{name[:200]}' does not exist.", param="model")
-    if not key.may_use(pool):
-        raise Fault(FaultKind.MODEL_FORBIDDEN, f"This API key may not use the model '{name[:200]}'.", param="model")
-    return pool

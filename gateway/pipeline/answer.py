@@ -16,11 +16,12 @@ from gateway.pipeline.order import Order
 from gateway.pipeline.refusal import PassedOn, redacted
 from gateway.protocol.faults import Fault, FaultKind
 from gateway.protocol.headers import forward_response
+from gateway.protocol.quotas import read_quota
 from gateway.protocol.usage import TokenCount
-from gateway.routing.pool import WorkerLease
+from gateway.routing.lease import WorkerLease
 from gateway.routing.retry import Signal, read_status
 from gateway.routing.snapshot import HistoryMode, WorkerSpec
-from gateway.services.registry import SERVICES
+from gateway.routing.worker import Quota
 from gateway.upstream.answer import Answer
 from gateway.upstream.wire import Origin, Wire
 from gateway.vendors.base import Adapter
@@ -43,12 +44,14 @@ class Answering:
         wire: Wire,
         adapters: Mapping[str, Adapter],
         clock: Callable[[], float],
+        unix_clock: Callable[[], float],
         history_limit_bytes: int,
         via: bytes,
     ) -> None:
         self._wire = wire
         self._adapters = adapters
         self._clock = clock
+        self._unix_clock = unix_clock
         self._history_limit_bytes = history_limit_bytes
         self._via = via
         self._heads: dict[tuple[str, str], tuple[WorkerSpec, bytes, Origin]] = {}
@@ -62,7 +65,7 @@ class Answering:
         spec = lease.worker.spec
         timeouts = order.pool.timeouts
         head, origin = self._head(order.pool.backend, spec, order.call.path)
-        service = SERVICES[order.call.service]
+        service = order.service
         asks_usage = order.call.is_streaming and order.pool.asks_stream_usage
         body = service.body(order.call, model=spec.upstream_model or order.pool.model, ask_usage=asks_usage)
         request = b"%b%bx-request-id: %b\r\nvia: %b\r\ncontent-length: %d\r\n\r\n%b" % (
@@ -83,8 +86,10 @@ class Answering:
         )
         try:
             attempt.status = answer.status
+            if not spec.is_probed:  # a vendor, who says what is left
+                self._note_quota(lease, answer)
             if not 200 <= answer.status < 300:
-                await self._refused(order, lease, attempt, answer)
+                await self._refused(lease, answer)
             elif order.call.is_streaming and _content_type(answer).startswith(_EVENT_STREAM):
                 await self._streamed(order, lease, attempt, answer)
             elif answer.is_complete:
@@ -101,33 +106,26 @@ class Answering:
             self._heads[(spec.id, path)] = kept
         return kept[1], kept[2]
 
-    async def _refused(self, order: Order, lease: WorkerLease, attempt: Attempt, answer: Answer) -> None:
-        reading = read_status(answer.status)
-        refusal = PassedOn(
-            answer.status,
-            forward_response(answer.headers),
-            redacted(await answer.read(_ERROR_BYTES), lease.worker.spec),
-            reading,
-        )
-        if reading.is_retryable:
-            raise refusal
-        attempt.outcome = f"status_{answer.status}"
-        lease.finish(reading.signal, self._clock())
-        lease.release()
-        answer.close()
-        await refusal.deliver(order)
+    def _note_quota(self, lease: WorkerLease, answer: Answer) -> None:
+        quota = read_quota(answer.headers, self._unix_clock())
+        if quota is not None:
+            lease.worker.quota = Quota(quota[0], self._clock() + quota[1])
+
+    async def _refused(self, lease: WorkerLease, answer: Answer) -> None:
+        body = redacted(await answer.read(_ERROR_BYTES), lease.worker.spec)
+        raise PassedOn(answer.status, forward_response(answer.headers), body, read_status(answer.status))
 
     async def _whole(self, order: Order, lease: WorkerLease, attempt: Attempt, answer: Answer) -> None:
         body = answer.body
-        counted = SERVICES[order.call.service].usage(body)  # raises UPSTREAM_PROTOCOL for what is no JSON object
-        self._commit(order, attempt)
+        counted = order.service.usage(body)  # raises UPSTREAM_PROTOCOL for what is no JSON object
+        self._commit(order, lease, attempt)
+        exchange = order.exchange
+        exchange.usage = _usage(counted, order, len(body))
         attempt.outcome = "ok"
-        lease.finish(Signal.SUCCESS, self._clock())
+        lease.finish(Signal.SUCCESS, self._clock(), exchange.usage.output_tokens)
         lease.release()
         answer.close()
-        exchange = order.exchange
         exchange.outcome, exchange.status = Outcome.COMPLETED, answer.status
-        exchange.usage = _usage(counted, order, len(body))
         exchange.response_bytes = len(body)
         if exchange.history is HistoryMode.FULL:
             exchange.response_body = body[: self._history_limit_bytes]
@@ -144,7 +142,7 @@ class Answering:
 
         def sink(piece: bytes) -> Awaitable[None] | None:
             if exchange.ttft_s is None:
-                self._commit(order, attempt)
+                self._commit(order, lease, attempt)
                 exchange.status = answer.status
                 client.start(answer.status, [*forward_response(answer.headers), *length, *order.answer_head()])
             kept.add(piece)
@@ -165,9 +163,10 @@ class Answering:
 
     async def _streamed(self, order: Order, lease: WorkerLease, attempt: Attempt, answer: Answer) -> None:
         client, exchange = order.client, order.exchange
-        stream = SERVICES[order.call.service].stream(wants_usage=order.call.wants_usage)
+        stream = order.service.stream(wants_usage=order.call.wants_usage)
         kept = Kept(order, self._history_limit_bytes)
         held: list[bytes] = []
+        clock = self._clock
         if client.on_silence is not None:
             client.on_silence = lambda: send_comment(order) if stream.is_between_events else None
 
@@ -180,12 +179,14 @@ class Answering:
                 held.append(out)
                 if not stream.has_event:
                     return None
-                self._commit(order, attempt)
+                self._commit(order, lease, attempt)
                 exchange.status = 200
                 start_stream(order)
                 out = b"".join(held)
             elif stream.error and not had_error:
                 out = redacted(out, lease.worker.spec)
+            if lease.track is not None:
+                lease.progressed(stream.estimated_output_tokens, clock())
             kept.add(out)
             return client.write(out) if out else None
 
@@ -205,7 +206,8 @@ class Answering:
                 exchange.usage = _usage(stream.usage, order, 4 * stream.estimated_output_tokens)
         client.on_silence = None
         attempt.outcome = "in_band_error" if stream.error else "ok"
-        lease.finish(Signal.FAILURE if stream.error else Signal.SUCCESS, self._clock())
+        signal = Signal.FAILURE if stream.error else Signal.SUCCESS
+        lease.finish(signal, self._clock(), exchange.usage.output_tokens)
         lease.release()
         answer.close()
         if stream.error:
@@ -217,8 +219,10 @@ class Answering:
             exchange.outcome = Outcome.COMPLETED
             await sent(client.end(rest))
 
-    def _commit(self, order: Order, attempt: Attempt) -> None:
-        order.exchange.ttft_s = attempt.first_byte_s = self._clock() - order.exchange.arrived_s
+    def _commit(self, order: Order, lease: WorkerLease, attempt: Attempt) -> None:
+        now = self._clock()
+        order.exchange.ttft_s = attempt.first_byte_s = now - order.exchange.arrived_s
+        lease.answered(now)
 
 
 def start_stream(order: Order) -> None:

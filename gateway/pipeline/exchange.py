@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import enum
 from dataclasses import dataclass, field
+from typing import Any
 
+from gateway.routing.decision import Decision
 from gateway.routing.snapshot import HistoryMode, KeyId, PoolId, TeamId, WorkerId
 
 
@@ -36,11 +38,16 @@ class Usage:
 
 @dataclass(slots=True)
 class Attempt:
-    """One try at one worker. Times are seconds since the call arrived; `outcome` is `ok` or a fault's code."""
+    """One try at one worker. Times are seconds since the call arrived; `outcome` is `ok` or a fault's code.
+
+    `decision` is why it was this worker.
+    """
 
     worker_id: WorkerId
     worker: str
     started_s: float
+    pool: str = ""  # the model whose worker it is
+    decision: Decision | None = None
     outcome: str = ""
     status: int | None = None
     first_byte_s: float | None = None
@@ -69,6 +76,8 @@ class Exchange:
     conversation_id: str = ""
     is_streaming: bool = False
     attempts: list[Attempt] = field(default_factory=list)
+    group: str = ""  # `group/<id>` when a group was asked for
+    route: dict[str, Any] | None = None  # the group's walk: order, reasons, what became of each member
     outcome: Outcome = Outcome.ERROR
     status: int = 0  # HTTP status sent to the client; 0: none was
     error_code: str = ""

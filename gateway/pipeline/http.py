@@ -1,26 +1,31 @@
 """The life of one call over HTTP, phase by phase; the order stands here and nowhere else.
 
-    limits -> room for this model -> where -> in whose words -> there and back -> again? -> what happened
+    limits -> which pools -> room for this model -> where -> in whose words -> there and back -> again? -> what happened
 
-Until the first byte of an answer reaches the client, the call may move to another worker. That byte commits it: from
-then on a failure becomes an error event and the end. Leases are given back in one place, before anything else is
-awaited.
+Until the first byte of an answer reaches the client, the call may move to another worker, and in a group to another
+member. That byte commits it: from then on a failure becomes an error event and the end. Leases are given back in one
+place, before anything else is awaited.
 """
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 
 from gateway.pipeline.answer import Answering, send_comment
 from gateway.pipeline.exchange import Attempt
+from gateway.pipeline.members import Members
+from gateway.pipeline.needs import need_of
 from gateway.pipeline.order import Order
-from gateway.pipeline.ports import Limit, Limiter, ProbeNudge, Verdict
+from gateway.pipeline.ports import Limit, Limiter, ProbeNudge, RestNews, StickyMemory, Verdict
 from gateway.pipeline.refusal import PassedOn
+from gateway.pipeline.room import Busy, wait_for_room
 from gateway.protocol.faults import Fault, FaultKind
-from gateway.routing.pool import CallLease, Pool, WorkerLease
-from gateway.routing.requirement import Requirement
-from gateway.routing.retry import read_fault
+from gateway.routing.classes import read_refusal
+from gateway.routing.lease import WorkerLease
+from gateway.routing.pool import Pool
+from gateway.routing.requirement import Need
+from gateway.routing.retry import Reading, read_fault
+from gateway.routing.snapshot import ErrorClasses, PoolSpec
 from gateway.routing.table import Table
 
 
@@ -32,124 +37,142 @@ class HttpPipeline:
         table: Table,
         limiter: Limiter,
         nudge: ProbeNudge,
+        rests: RestNews,
+        stickies: StickyMemory,
+        members: Members,
         answering: Answering,
         clock: Callable[[], float],
+        unix_clock: Callable[[], float],
     ) -> None:
         self._table = table
         self._limiter = limiter
         self._nudge = nudge
+        self._rests = rests
+        self._stickies = stickies
+        self._members = members
         self._answering = answering
         self._clock = clock
+        self._unix_clock = unix_clock
 
     async def serve(self, order: Order) -> None:
         """Answer the client, whatever it takes. Raises Fault while nothing was sent, CancelledError when cancelled."""
         if order.call.is_streaming:
             order.client.on_silence = lambda: send_comment(order)
-        await self._take_limits(order)
-        pool = self._table.pool(order.pool)
-        need = Requirement(order.call.service, order.pool.model, order.call.is_streaming)
-        call_lease, worker_lease = pool.admit(need, self._clock()) or await self._wait_for_room(pool, need, order)
+        if order.key.requests_per_min is not None:
+            await self._take(Limit(f"key:{order.key.id}", order.key.requests_per_min), order, "this API key")
+        target = order.target
         try:
-            await self._attempts(order, pool, need, worker_lease)
+            if isinstance(target, PoolSpec):
+                await self.ask(order, target, may_wait=True)
+            else:
+                await self._members.walk(order, target, self.ask)
+        except PassedOn as refused:
+            await refused.deliver(order)
+
+    async def ask(self, order: Order, spec: PoolSpec, *, may_wait: bool, attempts: int | None = None) -> None:
+        """Have one pool answer the call, in at most so many attempts.
+
+        Raises PassedOn or Fault when it did not, and while nothing was sent another pool may be asked; Busy when it
+        would have to wait and may not.
+        """
+        order.begin(spec)
+        if spec.rate_limit_per_min is not None:
+            await self._take(Limit(f"pool:{spec.id}", spec.rate_limit_per_min), order, "this model")
+        pool = self._table.pool(spec)
+        need = need_of(order.call, pool, order.facts, order.routing, order.key, order.exchange.conversation_id or None)
+        if pool.policy.remembers_keys:
+            await self._stickies.recall(pool, need)
+        leases = pool.admit(need, self._clock())
+        if leases is None:
+            if not may_wait:
+                raise Busy
+            leases = await wait_for_room(pool, need, order, self._clock)
+        call_lease, worker_lease = leases
+        try:
+            limit = spec.retry.max_attempts
+            await self._attempts(order, pool, need, worker_lease, limit if attempts is None else min(attempts, limit))
         finally:
             call_lease.release()
 
-    async def _take_limits(self, order: Order) -> None:
-        limits = []
-        if order.key.requests_per_min is not None:
-            limits.append(Limit(f"key:{order.key.id}", order.key.requests_per_min))
-        if order.pool.rate_limit_per_min is not None:
-            limits.append(Limit(f"pool:{order.pool.id}", order.pool.rate_limit_per_min))
-        taken: list[Verdict] = []
-        for limit in limits:
-            verdict = self._limiter.try_take(limit) or await self._limiter.take(limit)
-            if not verdict.is_allowed:
-                for earlier in taken:
-                    self._limiter.give_back(earlier.limit)
-                order.head += _limit_headers(verdict)
-                what = "this API key" if limit.scope.startswith("key:") else "this model"
-                message = f"Rate limit reached for {what}: {limit.per_min} requests a minute."
-                raise Fault(FaultKind.RATE_LIMITED, message, retry_after_s=max(1.0, verdict.retry_after_s))
-            taken.append(verdict)
-        if taken:
-            order.head += _limit_headers(min(taken, key=lambda verdict: verdict.remaining))
+    async def _take(self, limit: Limit, order: Order, what: str) -> None:
+        verdict = self._limiter.try_take(limit) or await self._limiter.take(limit)
+        if verdict.is_allowed:
+            order.limits.append(verdict)
+            order.show(*_limit_headers(min(order.limits, key=lambda taken: taken.remaining)))
+            return
+        if isinstance(order.target, PoolSpec):  # in a group another member may still answer
+            for earlier in order.limits:
+                self._limiter.give_back(earlier.limit)
+        order.show(*_limit_headers(verdict))
+        message = f"Rate limit reached for {what}: {limit.per_min} requests a minute."
+        raise Fault(FaultKind.RATE_LIMITED, message, retry_after_s=max(1.0, verdict.retry_after_s))
 
-    async def _wait_for_room(self, pool: Pool, need: Requirement, order: Order) -> tuple[CallLease, WorkerLease]:
-        loop = asyncio.get_running_loop()
-        woken = loop.create_future()
-
-        def wake() -> None:
-            if not woken.done():
-                woken.set_result(None)
-
-        since_s = self._clock()
-        ticket = pool.join(wake, since_s)
-        try:
-            async with asyncio.timeout(pool.spec.queue.timeout_s):
-                while (got := ticket.admit(need, self._clock())) is None:
-                    await woken
-                    woken = loop.create_future()
-                return got
-        except TimeoutError:
-            message = f"No place became free within {pool.spec.queue.timeout_s:g} s."
-            raise Fault(FaultKind.OVERLOADED, message, retry_after_s=1.0) from None
-        finally:
-            ticket.leave()
-            order.exchange.queued_s = self._clock() - since_s
-
-    async def _attempts(self, order: Order, pool: Pool, need: Requirement, first: WorkerLease) -> None:
-        lease: WorkerLease | None = first
-        while lease is not None:
+    async def _attempts(self, order: Order, pool: Pool, need: Need, first: WorkerLease, limit: int) -> None:
+        lease = first
+        left = limit - 1
+        while True:
             attempt = self._begin(order, lease)
-            following: WorkerLease | None = None
             try:
                 await self._answering.attempt(order, lease, attempt)
                 return
-            except PassedOn as refused:  # the worker answered, with a status that another worker may better
+            except PassedOn as refused:  # the worker answered, with an error status
                 attempt.outcome = f"status_{refused.status}"
+                self._spare(order, lease, refused)
                 lease.finish(refused.reading.signal, self._clock())
-                following = self._next(order, pool, need)
-                if following is None:
-                    await refused.deliver(order)
-                    return
-            except Fault as fault:
-                following = self._after_fault(order, pool, need, lease, attempt, fault)
+                following = self._next(order, pool, need, refused.reading, left)
                 if following is None:
                     raise
-            except asyncio.CancelledError:
+            except Fault as fault:
+                reading = self._faulted(order, pool, lease, attempt, fault)
+                is_committed = order.exchange.ttft_s is not None
+                following = None if is_committed else self._next(order, pool, need, reading, left)
+                if following is None:
+                    raise
+            except BaseException:  # cancelled, mostly
                 attempt.outcome = "cancelled"
                 raise
             finally:
                 lease.release()
                 attempt.ended_s = self._clock() - order.exchange.arrived_s
             lease = following
+            left -= 1
 
     def _begin(self, order: Order, lease: WorkerLease) -> Attempt:
         spec = lease.worker.spec
         exchange = order.exchange
-        attempt = Attempt(spec.id, spec.name, self._clock() - exchange.arrived_s)
+        started_s = self._clock() - exchange.arrived_s
+        attempt = Attempt(spec.id, spec.name, started_s, order.pool.model, lease.decision)
         exchange.attempts.append(attempt)
         exchange.worker_id, exchange.worker = spec.id, spec.name
         order.tried.add(spec.id)
         return attempt
 
-    def _may_retry(self, order: Order) -> bool:
-        return len(order.exchange.attempts) < order.pool.retry.max_attempts
+    def _next(self, order: Order, pool: Pool, need: Need, reading: Reading, left: int) -> WorkerLease | None:
+        """The lease of another attempt, if there is one to be made."""
+        if not reading.is_retryable or left <= 0:
+            return None
+        return pool.choose(need, order.tried, self._clock(), is_free=reading.is_free)
 
-    def _next(self, order: Order, pool: Pool, need: Requirement) -> WorkerLease | None:
-        return pool.choose(need, order.tried, self._clock()) if self._may_retry(order) else None
+    def _spare(self, order: Order, lease: WorkerLease, refused: PassedOn) -> None:
+        """Let a worker rest that said it cannot serve now."""
+        refusal = read_refusal(ErrorClasses.DEFAULT, refused.status, refused.body, order.call.body)
+        if refusal.rest is not None:
+            now = self._clock()
+            rest = lease.worker.rest
+            rest.begin(refusal.rest, now, refused.retry_after_s(self._unix_clock()))
+            self._rests.tell(lease.worker.spec.id, rest, now)
 
-    def _after_fault(
-        self, order: Order, pool: Pool, need: Requirement, lease: WorkerLease, attempt: Attempt, fault: Fault
-    ) -> WorkerLease | None:
-        """Tell the breaker and the prober; the lease of the next attempt if there is one to be made."""
+    def _faulted(self, order: Order, pool: Pool, lease: WorkerLease, attempt: Attempt, fault: Fault) -> Reading:
+        """Tell the breaker and the prober what went wrong at a worker."""
         reading = read_fault(fault)
         attempt.outcome = fault.code
-        lease.finish(reading.signal, self._clock())
+        now = self._clock()
+        if fault.kind is FaultKind.CONNECT_FAILED:
+            pool.refused(lease.worker, now)
+        lease.finish(reading.signal, now)
         if reading.wants_probe:
             self._nudge.nudge(lease.worker.spec.id)
-        is_committed = order.exchange.ttft_s is not None
-        return None if is_committed or not reading.is_retryable else self._next(order, pool, need)
+        return reading
 
 
 def _limit_headers(verdict: Verdict) -> list[tuple[bytes, bytes]]:

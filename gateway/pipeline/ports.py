@@ -1,7 +1,7 @@
 """What the pipeline needs from outside and does not know how to do: limits, records, probes.
 
 Implementations live in `runtime` and `conversations`; `wiring` puts them together. None of these may make a call wait
-for a database or a file; only `Limiter.take` may await a Redis round trip, and says when.
+for a database or a file; only `Limiter.take` and `StickyMemory.recall` may await a Redis round trip, and say when.
 """
 
 from __future__ import annotations
@@ -10,6 +10,9 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from gateway.pipeline.exchange import Exchange
+from gateway.routing.pool import Pool
+from gateway.routing.requirement import Need
+from gateway.routing.rest import Rest
 from gateway.routing.snapshot import WorkerId
 
 
@@ -46,6 +49,16 @@ class Limiter(Protocol):
 class Recorder(Protocol):
     def offer(self, exchange: Exchange) -> None:
         """Hand over a finished exchange. Never waits; what a full queue had to refuse is counted and shown."""
+
+
+class RestNews(Protocol):
+    def tell(self, worker: WorkerId, rest: Rest, now: float) -> None:
+        """Let the other processes know that a worker rests. Never waits."""
+
+
+class StickyMemory(Protocol):
+    async def recall(self, pool: Pool, need: Need) -> None:
+        """Let a policy that remembers keys know what other processes know of this one; returns soon in any case."""
 
 
 class ProbeNudge(Protocol):

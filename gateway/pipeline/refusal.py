@@ -13,6 +13,7 @@ from gateway.pipeline.exchange import Outcome
 from gateway.pipeline.order import Order
 from gateway.protocol.faults import Fault, FaultKind
 from gateway.protocol.jsonfacts import is_json_object
+from gateway.protocol.quotas import read_retry_after
 from gateway.routing.retry import Reading
 from gateway.routing.snapshot import WorkerSpec
 
@@ -24,8 +25,14 @@ class PassedOn(Exception):
         super().__init__(f"status {status}")
         self.status = status
         self.reading = reading
+        self.body = body
         self._headers = headers
-        self._body = body
+
+    def retry_after_s(self, unix_s: float) -> float | None:
+        """How long the worker said to wait, if it did."""
+        values = (value for name, value in self._headers if name == b"retry-after")
+        value = next(values, None)
+        return None if value is None else read_retry_after(value, unix_s)
 
     async def deliver(self, order: Order) -> None:
         """Give the answer to the client as the call's end."""
@@ -41,11 +48,11 @@ class PassedOn(Exception):
             await client.fail(fault, order.answer_head())
             return
         exchange.status = self.status
-        exchange.response_bytes = len(self._body)
-        exchange.response_body = self._body
-        length = (b"content-length", b"%d" % len(self._body))
+        exchange.response_bytes = len(self.body)
+        exchange.response_body = self.body
+        length = (b"content-length", b"%d" % len(self.body))
         await sent(client.start(self.status, [*self._headers, length, *order.answer_head()]))
-        await sent(client.end(self._body))
+        await sent(client.end(self.body))
 
     def _in_our_words(self) -> Fault | None:
         if self.status in (401, 403):
@@ -55,7 +62,7 @@ class PassedOn(Exception):
         if 300 <= self.status < 400:
             return Fault(FaultKind.UPSTREAM_PROTOCOL, "The worker answered with a redirect, which is not followed.")
         is_page = any(name == b"content-type" and b"html" in value.lower() for name, value in self._headers)
-        if is_page or (self.status >= 500 and not is_json_object(self._body)):
+        if is_page or (self.status >= 500 and not is_json_object(self.body)):
             return Fault(FaultKind.UPSTREAM_STATUS, f"The worker answered with status {self.status}.")
         return None
 

@@ -74,7 +74,7 @@ def test_lock_pins_by_hash_and_names_no_host(name: str) -> None:
 def test_makefile_without_a_target_prints_the_targets() -> None:
     run = subprocess.run(["make", "-C", ROOT, "--no-print-directory"], capture_output=True, text=True, check=True)
     listed = {line.split()[1] for line in run.stdout.splitlines()}
-    assert {"run", "test", "check", "bench", "lock", "help", "clean"} == listed
+    assert {"run", "test", "check", "bench", "sim", "lock", "help", "clean"} == listed
 
 
 @pytest.mark.parametrize("script", ["tools/browser.sh", ".ci/run"])

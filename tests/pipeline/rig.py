@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import random
 import secrets
 import socket
 import time
@@ -29,13 +30,20 @@ from gateway.entry.sweeper import Patience, Sweeper
 from gateway.pipeline.answer import Answering
 from gateway.pipeline.exchange import Exchange
 from gateway.pipeline.http import HttpPipeline
+from gateway.pipeline.inquiry import Inquirer
+from gateway.pipeline.members import Members
 from gateway.pipeline.ports import Limit, Verdict
 from gateway.policies.registry import POLICIES
 from gateway.protocol.apikeys import digest_of, new_key, prefix_of
 from gateway.protocol.ids import new_uuid7
 from gateway.routing.admission import Envelope
 from gateway.routing.options import TimeoutOptions
+from gateway.routing.pool import Pool
+from gateway.routing.requirement import Need
+from gateway.routing.rest import Rest
 from gateway.routing.snapshot import (
+    AccountSpec,
+    GroupSpec,
     KeyId,
     KeySpec,
     PolicySpec,
@@ -83,6 +91,16 @@ class Nudges(list[str]):
         self.append(worker)
 
 
+class Rests(list[tuple[str, str]]):
+    def tell(self, worker: WorkerId, rest: Rest, now: float) -> None:
+        self.append((worker, rest.reason.value if rest.reason else ""))
+
+
+class NoMemory:
+    async def recall(self, pool: Pool, need: Need) -> None:
+        pass
+
+
 class Standing:
     """A process of which nothing is wrong and which nobody probes."""
 
@@ -120,12 +138,18 @@ class Rig:
         self.table = Table({name: entry.make for name, entry in POLICIES.items()})
         self.wire = Wire(egress=Egress())
         self.envelope = Envelope(**{"max_calls": 1000, "max_bytes": 2**28, **limits})
-        answering = Answering(self.wire, ADAPTERS, clock, 2**20, VIA)
+        self.rests = Rests()
+        answering = Answering(self.wire, ADAPTERS, clock, time.time, 2**20, VIA)
+        inquirer = Inquirer(lambda: new_uuid7(time.time(), secrets.randbits), clock, time.time, self.exchanges.append)
+        self.members = members = Members(self.table, inquirer, random.random, clock, time.time)
+        pipeline = HttpPipeline(
+            self.table, self.limiter, self.nudges, self.rests, NoMemory(), members, answering, clock, time.time
+        )
         self.plane = DataPlane(
             SERVICES,
             Authenticator([PEPPER]),
             self.envelope,
-            HttpPipeline(self.table, self.limiter, self.nudges, answering, clock),
+            pipeline,
             EntryOptions(body_limit, True, VIA),
             lambda: new_uuid7(time.time(), secrets.randbits),
             clock,
@@ -148,11 +172,21 @@ class Rig:
         self.keys[key.prefix] = dataclasses.replace(key, **fields)
         return text
 
-    def use(self, pools: Sequence[PoolSpec]) -> None:
+    def use(
+        self, pools: Sequence[PoolSpec], groups: Sequence[GroupSpec] = (), accounts: Sequence[AccountSpec] = ()
+    ) -> None:
         """Swap in a configuration."""
         names = {name: pool for pool in pools for name in (pool.model, *pool.aliases)}
-        snapshot = Snapshot(1, {pool.model: pool for pool in pools}, names, dict(self.keys))
+        snapshot = Snapshot(
+            1,
+            {pool.model: pool for pool in pools},
+            names,
+            dict(self.keys),
+            {group.id: group for group in groups},
+            {account.name: account for account in accounts},
+        )
         self.table.apply(snapshot)
+        self.members.keep(groups)
         self.plane.snapshot = snapshot
 
     def openai(self, **options: Any) -> openai.AsyncOpenAI:

@@ -40,7 +40,7 @@ async def test_chat_request_reaches_the_worker_unchanged_but_for_the_model() -> 
         answer = await rig.post(
             body,
             cookie="c=1",
-            x_igw_priority="high",
+            x_igw_priority="batch",
             traceparent="00-a-b-01",
             x_forwarded_host="evil",
             x_request_id="id-1",
@@ -274,7 +274,10 @@ async def test_chat_silence_is_filled_with_comments_and_failover_goes_on_behind_
 
 
 async def test_chat_pool_at_its_cap_refuses_at_once_without_a_queue() -> None:
-    async with FakeWorker(Script([Stall()])) as worker, running(pool_of(worker, max_in_flight=1)) as rig:
+    async with (
+        FakeWorker(Script([Stall()])) as worker,
+        running(pool_of(worker, max_in_flight=1, queue=QueueOptions(size=0))) as rig,
+    ):
         _, writer = await rig.connect(json.dumps(ASK).encode())
         await worker.until(lambda: worker.requests)
 

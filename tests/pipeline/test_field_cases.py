@@ -62,7 +62,7 @@ async def test_fields_that_name_an_upstream_contact_nobody_else() -> None:
     async with FakeWorker() as worker, FakeWorker() as trap, running(pool_of(worker)) as rig:
         tricks = {"api_base": trap.url, "base_url": trap.url, "api_key": "sk-x", "extra_headers": {"host": "evil"}}
 
-        answer = await rig.post({**STREAM, **tricks}, x_forwarded_host=trap.url, x_igw_target_worker=trap.url)
+        answer = await rig.post({**STREAM, **tricks}, x_forwarded_host=trap.url)
 
         assert answer.status_code == 200
         assert (len(worker.requests), trap.connections) == (1, 0)

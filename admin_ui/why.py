@@ -27,6 +27,7 @@ def route_table(route: Mapping[str, Any] | None) -> SafeString | str:
 
 def _attempt(number: int, attempt: Mapping[str, Any]) -> dict[str, Any]:
     decision = attempt.get("decision") or {}
+    heads = decision.get("term_names", ()) if decision.get("terms") else ()
     return {
         "number": number,
         "worker": attempt.get("worker", ""),
@@ -38,16 +39,17 @@ def _attempt(number: int, attempt: Mapping[str, Any]) -> dict[str, Any]:
         "ended": _seconds(attempt.get("ended_s")),
         "policy": decision.get("policy", ""),
         "note": decision.get("note", ""),
-        "heads": [_head(name) for name in decision.get("term_names", ())],
+        "is_only": len(decision.get("candidates", ())) == 1,
+        "heads": [_head(name) for name in heads],
         "rows": _rows(decision),
-        "columns": len(decision.get("term_names", ())) + 2,
+        "columns": len(heads) + 2,
         "left_out": decision.get("left_out", 0),
     }
 
 
 def _rows(decision: Mapping[str, Any]) -> list[dict[str, Any]]:
     names, terms = decision.get("candidates", ()), decision.get("terms", ())
-    heads = decision.get("term_names", ())
+    heads = decision.get("term_names", ()) if terms else ()
     rows = []
     for at, name in enumerate(names):
         values = terms[at] if at < len(terms) else ()

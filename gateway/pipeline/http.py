@@ -9,6 +9,7 @@ place, before anything else is awaited.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 
 from gateway.pipeline.answer import Answering, send_comment
@@ -24,9 +25,12 @@ from gateway.routing.classes import read_refusal
 from gateway.routing.lease import WorkerLease
 from gateway.routing.pool import Pool
 from gateway.routing.requirement import Need
+from gateway.routing.rest import RestReason
 from gateway.routing.retry import Reading, read_fault
 from gateway.routing.snapshot import ErrorClasses, PoolSpec
 from gateway.routing.table import Table
+
+log = logging.getLogger(__name__)
 
 
 class HttpPipeline:
@@ -149,18 +153,25 @@ class HttpPipeline:
 
     def _next(self, order: Order, pool: Pool, need: Need, reading: Reading, left: int) -> WorkerLease | None:
         """The lease of another attempt, if there is one to be made."""
-        if not reading.is_retryable or left <= 0:
+        now = self._clock()
+        has_time = order.client.deadline_s - now > pool.spec.timeouts.connect_s
+        if not reading.is_retryable or left <= 0 or not has_time:
             return None
-        return pool.choose(need, order.tried, self._clock(), is_free=reading.is_free)
+        return pool.choose(need, order.tried, now, is_free=reading.is_free)
 
     def _spare(self, order: Order, lease: WorkerLease, refused: PassedOn) -> None:
         """Let a worker rest that said it cannot serve now."""
         refusal = read_refusal(ErrorClasses.DEFAULT, refused.status, refused.body, order.call.body)
-        if refusal.rest is not None:
-            now = self._clock()
-            rest = lease.worker.rest
-            rest.begin(refusal.rest, now, refused.retry_after_s(self._unix_clock()))
-            self._rests.tell(lease.worker.spec.id, rest, now)
+        if refusal.rest is None:
+            return
+        now = self._clock()
+        spec, rest = lease.worker.spec, lease.worker.rest
+        if not rest.is_on(now):
+            needs_person = refusal.rest is not RestReason.RATE_LIMIT
+            fields = {"pool": order.pool.model, "worker": spec.name, "reason": refusal.rest.value}
+            log.log(logging.ERROR if needs_person else logging.WARNING, "worker rests", extra={"fields": fields})
+        rest.begin(refusal.rest, now, refused.retry_after_s(self._unix_clock()))
+        self._rests.tell(spec.id, rest, now)
 
     def _faulted(self, order: Order, pool: Pool, lease: WorkerLease, attempt: Attempt, fault: Fault) -> Reading:
         """Tell the breaker and the prober what went wrong at a worker."""

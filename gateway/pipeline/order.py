@@ -55,11 +55,16 @@ class Order:
 
     def begin(self, pool: PoolSpec) -> None:
         """Ask this pool's workers from now on; its rules hold for the call."""
+        is_first = self._pool is None
         self._pool = pool
         exchange = self.exchange
         exchange.pool_id, exchange.pool, exchange.history = pool.id, pool.model, pool.history
         self.client.deadline_s = exchange.arrived_s + pool.timeouts.total_s
-        self.show((b"x-igw-model", pool.model.encode()))
+        header = (b"x-igw-model", pool.model.encode())
+        if is_first:
+            self.head.append(header)
+        else:
+            self.show(header)
 
     def facts(self) -> Facts:
         """What the request says of itself, read at the first question."""

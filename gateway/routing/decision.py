@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Sequence
-from dataclasses import dataclass
 
-_SHOWN = 16  # workers of each kind that a decision names; a record is read by a person
+import msgspec
+
+SHOWN = 16  # workers of each kind that a decision names; a record is read by a person
 
 
 class Exclusion(enum.Enum):
@@ -25,8 +26,7 @@ class Exclusion(enum.Enum):
     SLOW_START = "slow start"
 
 
-@dataclass(frozen=True, slots=True)
-class Decision:
+class Decision(msgspec.Struct, frozen=True, omit_defaults=True):  # one a call: made and written faster than others
     """One choice of a worker. `terms` goes by candidate, in the order of `term_names`; empty: nothing was weighed."""
 
     policy: str
@@ -36,7 +36,7 @@ class Decision:
     terms: tuple[tuple[float, ...], ...] = ()
     excluded: tuple[tuple[str, str], ...] = ()  # worker, reason
     left_out: int = 0  # workers that are not named here
-    note: str = ""  # of the pool: `panic`, `late binding`
+    note: str = ""  # of the pool: why its policy was not asked, or asked about others than usual
 
 
 def decision(
@@ -49,19 +49,19 @@ def decision(
     note: str = "",
 ) -> Decision:
     """A decision of bounded size; the chosen worker, if there is one, is always among the named ones."""
-    if len(candidates) <= _SHOWN and len(excluded) <= _SHOWN:
+    if len(candidates) <= SHOWN and len(excluded) <= SHOWN:
         return Decision(policy, chosen, tuple(candidates), term_names, tuple(terms), tuple(excluded), 0, note)
     at = candidates.index(chosen) if chosen else 0
-    shown = [*range(_SHOWN)] if at < _SHOWN else [*range(_SHOWN - 1), at]
+    shown = [*range(SHOWN)] if at < SHOWN else [*range(SHOWN - 1), at]
     shown = [each for each in shown if each < len(candidates)]
-    left_out = len(candidates) - len(shown) + max(0, len(excluded) - _SHOWN)
+    left_out = len(candidates) - len(shown) + max(0, len(excluded) - SHOWN)
     return Decision(
         policy,
         chosen,
         tuple(candidates[each] for each in shown),
         term_names,
         tuple(terms[each] for each in shown) if terms else (),
-        tuple(excluded[:_SHOWN]),
+        tuple(excluded[:SHOWN]),
         left_out,
         note,
     )

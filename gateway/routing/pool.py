@@ -21,7 +21,7 @@ from itertools import islice
 from gateway.protocol.faults import Fault, FaultKind
 from gateway.routing.budget import RetryBudget
 from gateway.routing.candidates import REFUSED_S, Candidates, sort_out, why_not
-from gateway.routing.decision import Decision, Exclusion, decision
+from gateway.routing.decision import SHOWN, Decision, Exclusion, decision
 from gateway.routing.health import Health
 from gateway.routing.lease import CallLease, WorkerLease
 from gateway.routing.policy import Policy, Terms
@@ -48,6 +48,7 @@ class Pool:
         "__weakref__",
         "_active",
         "_mean_s",
+        "_names",
         "_queue",
         "_queue_size",
         "_random",
@@ -84,6 +85,7 @@ class Pool:
         """Take over a new specification; what runs and waits goes on."""
         self.spec = spec
         self.workers = tuple(workers)
+        self._names = tuple(worker.spec.name for worker in workers)
         self.policy = policy
         self.budget.options = spec.retry
         profiles = [profile for worker in workers for profile in worker.spec.profiles]
@@ -354,6 +356,11 @@ class Pool:
         tried: Collection[WorkerId],
         note: str = "",
     ) -> Decision:
+        note = note or ("panic" if found.is_panic else "")
+        if len(found.ready) == len(self._names) <= SHOWN:  # nearly always: nobody was left out
+            return Decision(
+                self.spec.policy.name, chosen, self._names, self.policy.term_names, tuple(terms), (), 0, note
+            )
         names = [worker.spec.name for worker in found.ready]
         excluded: list[tuple[str, str]] = []
         if len(names) < len(self.workers):
@@ -364,9 +371,7 @@ class Pool:
                 for worker in self.workers
                 if worker.spec.name not in ready
             ]
-        policy = self.policy
-        note = note or ("panic" if found.is_panic else "")
-        return decision(self.spec.policy.name, chosen, names, policy.term_names, terms, excluded, note)
+        return decision(self.spec.policy.name, chosen, names, self.policy.term_names, terms, excluded, note)
 
     def _no_worker(self, need: Need, now: float) -> Fault:
         """Why nobody is eligible, in counts; the request's own fault when no worker could ever take it."""

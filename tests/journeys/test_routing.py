@@ -14,7 +14,7 @@ import httpx
 import pytest
 
 from gateway.launch.process import free_port
-from tests.fakes.scripts import Script, Stall, chat, status
+from tests.fakes.scripts import Script, Stall, Wait, chat, status
 from tests.fakes.worker import FakeWorker
 from tests.journeys.load import Results, load
 from tests.journeys.stack import ROOT, Stack, ask, until
@@ -106,6 +106,57 @@ def test_total_outage_is_not_amplified(gateway: Stack) -> None:
         attempts = sum(len(each.requests) for each in (one, other, third))
     assert set(results.statuses) <= {502, 503}
     assert attempts <= 1.25 * len(results.calls)
+
+
+def test_refusal_is_known_to_both_processes_and_the_later_deadline_stands(gateway: Stack, worker: FakeWorker) -> None:
+    """Field case FC-11: a second refusal without a hint neither shortens the rest nor is shortened by the first."""
+    with FakeWorker.in_thread(status(429)) as tired:
+        tired.next(status(429, headers={"retry-after": "1"}))
+        for model, url in (("tired", tired.url), ("fresh", worker.url)):
+            serve_model(gateway, gateway.operator, pool(model, url))
+        made = gateway.api("POST", "/groups", {"id": "rested", "members": ["tired", "fresh"]})
+        assert made.status_code == 201
+        until(lambda: all(gateway.status("/v1/models/group/rested", gateway.operator) == 200 for _ in range(8)), 3)
+        began = time.monotonic()
+        assert gateway.chat(gateway.operator, ask("tired")).headers["retry-after"] == "1"
+        until(lambda: time.monotonic() - began > 0.25)
+        gateway.chat(gateway.operator, ask("tired"))
+        until(lambda: time.monotonic() - began > 0.75)
+        asked = len(tired.requests)
+        until(lambda: _winners(gateway) == {"fresh"}, 1)
+        until(lambda: time.monotonic() - began > 3)
+        assert _winners(gateway) == {"fresh"}
+        assert len(tired.requests) == asked
+        listed = gateway.api("GET", "/fleet?limit=200").json()["items"]
+        (item,) = [each for each in listed if each["model"] == "tired"]
+        assert (item["rest"], item["rests_since"] is not None) == ("rate limit", True)
+
+
+def _winners(gateway: Stack) -> set[str]:
+    return {gateway.chat(gateway.operator, ask("group/rested")).headers["x-igw-model"] for _ in range(8)}
+
+
+def test_draining_worker_finishes_its_call_and_is_drained_then(gateway: Stack, worker: FakeWorker) -> None:
+    gate = threading.Event()
+    with FakeWorker.in_thread(Script([Wait(gate), *chat().steps])) as leaving:
+        serve_model(gateway, gateway.operator, pool("drained", leaving.url, worker.url, policy="passthrough"))
+        answers: list[httpx.Response] = []
+        running = threading.Thread(target=lambda: answers.append(gateway.chat(gateway.operator, ask("drained"))))
+        running.start()
+        leaving.wait_until(lambda: leaving.requests)
+        assert gateway.api("POST", "/pools/drained/workers/w1/drain").status_code == 200
+        until(lambda: gateway.chat(gateway.operator, ask("drained")).headers["x-igw-worker"] == "w2", 3)
+        assert _state(gateway) == "draining"
+        gate.set()
+        running.join()
+        assert answers[0].status_code == 200
+        until(lambda: _state(gateway) == "drained", 12)
+        assert len(leaving.requests) == 1
+
+
+def _state(gateway: Stack) -> str:
+    items = gateway.api("GET", "/fleet?limit=200").json()["items"]
+    return str(next(each["state"] for each in items if (each["model"], each["worker"]) == ("drained", "w1")))
 
 
 @pytest.mark.parametrize("times", [1, 4])

@@ -331,3 +331,13 @@ def test_breaker_closing_wakes_those_it_lets_in():
     trial.finish(Signal.SUCCESS, 31)
     assert woken == ["x"]
     assert ticket.admit(31) is not None
+
+
+def test_sole_worker_with_open_breaker_is_spared_by_chance_as_often_as_it_fails():
+    luck = [0.83, 0.84]
+    pool = pool_of(worker("a"), random=lambda: luck.pop(0))
+    for _ in range(5):
+        pool.workers[0].breaker.failed(0)
+    message = "No worker can take this call (1 worker: 1 circuit open)."
+    assert refusal(lambda: pool.admit(NEED, 0)) == (FaultKind.NO_WORKER, message, 1)  # below 5 / 6
+    assert pool.admit(NEED, 0) is not None

@@ -199,7 +199,7 @@ class PoolMachine(RuleBasedStateMachine):
         try:
             ticket = self.pool.join(need, lambda: woken.__setitem__(0, True), self.now)
         except Fault as fault:
-            assert (fault.kind, last, is_full) == (FaultKind.OVERLOADED, None, True)
+            assert (fault.kind, last, is_full) == (FaultKind.OVERLOADED, None, True)  # noqa: PT017
             return
         assert last is not None or not is_full
         assert ticket.until == self.now + (1.0 if need.priority is Priority.INTERACTIVE else 30.0)
@@ -220,7 +220,7 @@ class PoolMachine(RuleBasedStateMachine):
         except Fault as fault:
             self.waiting.remove(waiting)
             if ticket.is_evicted:
-                assert fault.kind is FaultKind.OVERLOADED
+                assert fault.kind is FaultKind.OVERLOADED  # noqa: PT017
             else:
                 self.refused(fault, need)
             return
@@ -254,13 +254,13 @@ class PoolMachine(RuleBasedStateMachine):
         waiting.ticket.leave()
 
     @precondition(lambda self: self.running)
-    @rule(data=st.data(), signal=st.sampled_from(Signal), seconds=st.sampled_from([0.0, 1.0]))
+    @rule(data=st.data(), signal=st.sampled_from([*Signal, Signal.FAILURE]), seconds=st.sampled_from([0.0, 1.0]))
     def worker_is_done(self, data: st.DataObject, signal: Signal, seconds: float) -> None:
         running = data.draw(st.sampled_from(self.running))
         self.now += seconds
+        self.tell()
         self.trials.pop(running.at, None)
         running.at.finish(signal, self.now)
-        self.tell()  # of the time; a result may have been told before
 
     @precondition(lambda self: self.running)
     @rule(data=st.data())
@@ -297,7 +297,7 @@ class PoolMachine(RuleBasedStateMachine):
         self.pool.now = self.now
         self.pool.wake()
 
-    @rule(seconds=st.sampled_from([0.5, 5.0, 11.0, 31.0]))
+    @rule(seconds=st.sampled_from([0.5, 6.0, 6.0, 31.0]))
     def time_passes(self, seconds: float) -> None:
         self.now += seconds
         self.tell()
@@ -352,7 +352,10 @@ class PoolMachine(RuleBasedStateMachine):
         (probe_says, (at, st.sampled_from([Health.HEALTHY, Health.HEALTHY, Health.UNHEALTHY]))),
         (worker_asks_for_rest, (at, st.sampled_from([1.0, 20.0]))),
         (worker_refuses_connection, (at,)),
-        (operator_edits_worker, (at, st.sampled_from([*WorkerState, WorkerState.ACTIVE]), st.sampled_from([1, 2, None]))),
+        (
+            operator_edits_worker,
+            (at, st.sampled_from([*WorkerState, WorkerState.ACTIVE]), st.sampled_from([1, 2, None])),
+        ),
         (operator_edits_pool, (st.sampled_from([2, 4, None]), st.sampled_from([2, QUEUE_SIZE]))),
     )
 
@@ -372,7 +375,11 @@ class PoolMachine(RuleBasedStateMachine):
     def no_wake_up_is_lost(self) -> None:
         woken = {each.ticket: each.woken[0] for each in self.waiting}
         able = self.first_able()
-        assert able is None or woken[able]
+        if able is not None and not self.eligible(able.need):  # the trial that somebody took may bring a worker back
+            trials = [each for each in self.active() if each.breaker.opened_until and each.breaker._trial]
+            assert woken[able] or trials
+        else:
+            assert able is None or woken[able]
         assert all(woken[ticket] for ticket in woken if ticket.is_evicted)
 
     def teardown(self) -> None:
@@ -387,4 +394,4 @@ class PoolMachine(RuleBasedStateMachine):
 
 
 TestPoolMachine = PoolMachine.TestCase
-TestPoolMachine.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+TestPoolMachine.settings = settings(max_examples=50, stateful_step_count=40, deadline=None)

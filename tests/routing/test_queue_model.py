@@ -114,7 +114,7 @@ class QueueMachine(RuleBasedStateMachine):
 
 
 TestQueueMachine = QueueMachine.TestCase
-TestQueueMachine.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+TestQueueMachine.settings = settings(max_examples=50, stateful_step_count=40, deadline=None)
 
 
 def test_two_busy_teams_get_the_same_however_many_calls_each_has():

@@ -71,6 +71,14 @@ def _sort(
     return ready, full, is_panic
 
 
+def due_trial(ready: Sequence[Worker], now: float) -> Worker | None:
+    """The first worker that is due a trial: it failed, and the next call should find out if it has recovered."""
+    for worker in ready:
+        if worker.breaker.failures and worker.breaker.is_trial_due(now):
+            return worker
+    return None
+
+
 def why_not(
     worker: Worker, need: Need, now: float, tried: Collection[WorkerId], *, is_sole: bool, is_panic: bool = False
 ) -> Exclusion:

@@ -14,26 +14,25 @@ time alone (a breaker half-open, a rest over) and in other processes is noticed 
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from itertools import islice
 
 from gateway.protocol.faults import Fault, FaultKind
 from gateway.routing.budget import RetryBudget
-from gateway.routing.candidates import REFUSED_S, Candidates, sort_out, why_not
-from gateway.routing.decision import SHOWN, Decision, Exclusion, decision
+from gateway.routing.candidates import REFUSED_S, Candidates, due_trial, sort_out
+from gateway.routing.decision import SHOWN, Decision, decision
 from gateway.routing.health import Health
 from gateway.routing.lease import CallLease, WorkerLease
 from gateway.routing.policy import Policy, Terms
 from gateway.routing.queue import FairQueue, Ticket
-from gateway.routing.requirement import Need, Priority, serves
+from gateway.routing.reasons import LONGEST_RETRY_AFTER_S, excluded, nobody
+from gateway.routing.requirement import Need, Priority
 from gateway.routing.retry import Signal
 from gateway.routing.snapshot import PoolSpec, WorkerId, WorkerState
 from gateway.routing.worker import ALONE, Cell, Worker
 
 SCAN = 48  # tickets looked at: some 20 us when none of them can go
 LATE_SCAN = 8  # of these, that rather wait for a full worker, which costs a decision each to find out
-_LONGEST_RETRY_AFTER_S = 60.0  # a longer guess from a few calls would be worth nothing, and SDKs would not wait for it
 _TRIAL = "trial of a worker that failed"
 _PLACES_UNKNOWN = 0  # a pool without caps never makes calls wait
 
@@ -142,7 +141,7 @@ class Pool:
     def overloaded(self, message: str) -> Fault:
         """The refusal of a call that cannot wait, or not any longer, with the time until the queue should be empty."""
         predicted_s = self._mean_s * (len(self._queue) + 1) / max(1, self.in_flight)
-        retry_after_s = min(max(1.0, predicted_s), _LONGEST_RETRY_AFTER_S)
+        retry_after_s = min(max(1.0, predicted_s), LONGEST_RETRY_AFTER_S)
         return Fault(FaultKind.OVERLOADED, message, retry_after_s=retry_after_s)
 
     def wake(self) -> None:
@@ -162,7 +161,7 @@ class Pool:
         found = sort_out(self._active, need, now, tried)
         if not found.ready:
             return self._decision(found, "", (), need, now, tried)
-        trial = _due_trial(found.ready, now)
+        trial = due_trial(found.ready, now)
         worker, terms = self.policy.choose(found.ready, need, now)
         if trial is None:
             return self._decision(found, worker.spec.name, terms, need, now, tried)
@@ -266,7 +265,7 @@ class Pool:
     def _found(self, need: Need, now: float) -> Candidates:
         found = sort_out(self._active, need, now)
         if (not found.ready and not found.full) or (len(self._active) == 1 and self._is_throttled(now)):
-            raise self._no_worker(need, now)
+            raise nobody(self.workers, need, now)
         return found
 
     def _is_throttled(self, now: float) -> bool:
@@ -297,7 +296,7 @@ class Pool:
         """Choose and count; None when another process was faster."""
         ready = found.ready
         terms: Sequence[Terms] = ()
-        trial = None if is_retry else _due_trial(ready, now)
+        trial = None if is_retry else due_trial(ready, now)
         if len(ready) == 1:
             worker = ready[0]
         elif trial is not None:  # no policy would ask a worker of which it has heard only failures
@@ -362,42 +361,5 @@ class Pool:
                 self.spec.policy.name, chosen, self._names, self.policy.term_names, tuple(terms), (), 0, note
             )
         names = [worker.spec.name for worker in found.ready]
-        excluded: list[tuple[str, str]] = []
-        if len(names) < len(self.workers):
-            is_sole = len(self._active) == 1
-            ready = set(names)
-            excluded = [
-                (worker.spec.name, why_not(worker, need, now, tried, is_sole=is_sole, is_panic=found.is_panic).value)
-                for worker in self.workers
-                if worker.spec.name not in ready
-            ]
-        return decision(self.spec.policy.name, chosen, names, self.policy.term_names, terms, excluded, note)
-
-    def _no_worker(self, need: Need, now: float) -> Fault:
-        """Why nobody is eligible, in counts; the request's own fault when no worker could ever take it."""
-        profiles = [worker.spec.profiles for worker in self.workers]
-        if profiles and not any(serves(each, need.requirement) for each in profiles):
-            return Fault(FaultKind.NO_COMPATIBLE_WORKER, "No worker of this model takes such a request.")
-        reasons: Counter[str] = Counter()
-        wait_s = []
-        for worker in self.workers:
-            why = why_not(worker, need, now, (), is_sole=False)
-            reasons[_COUNTED.get(why, why.value)] += 1
-            if why is Exclusion.CIRCUIT_OPEN:
-                wait_s.append(worker.breaker.wait_s(now))
-        total = len(self.workers)
-        counts = ", ".join(f"{count} {reason}" for reason, count in reasons.items())
-        message = f"{total} worker{'' if total == 1 else 's'}: {counts}" if total else "the pool has no workers"
-        retry_after_s = min(max(1.0, min(wait_s, default=1.0)), _LONGEST_RETRY_AFTER_S)
-        return Fault(FaultKind.NO_WORKER, f"No worker can take this call ({message}).", retry_after_s=retry_after_s)
-
-
-def _due_trial(ready: Sequence[Worker], now: float) -> Worker | None:
-    """The first worker that is due a trial."""
-    for worker in ready:
-        if worker.breaker.failures and worker.breaker.is_trial_due(now):
-            return worker
-    return None
-
-
-_COUNTED = {Exclusion.PROFILE: "without a profile for this request"}
+        others = excluded(self.workers, found, need, now, tried, is_sole=len(self._active) == 1)
+        return decision(self.spec.policy.name, chosen, names, self.policy.term_names, terms, others, note)

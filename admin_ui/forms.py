@@ -245,9 +245,14 @@ def _field_of_type(info: OptionInfo) -> forms.Field:
 def _help(info: OptionInfo) -> str:
     if info.type in (bool, str):
         return f"{info.help}."
-    low, high = (None if bound is None else f"{bound:,g}" for bound in (info.minimum, info.maximum))
+    low, high = (None if bound is None else _number(bound) for bound in (info.minimum, info.maximum))
     bounds = f"{low} to {high}" if low and high else f"at least {low}" if low else f"at most {high}" if high else ""
     return f"{info.help}. {bounds}; default {_plain(info.default)}." if bounds else f"{info.help}."
+
+
+def _number(value: float) -> str:
+    """Bounds as people write them: 10,000,000 and not 1e+07."""
+    return f"{value:,.0f}" if value == int(value) else f"{value:,g}"
 
 
 def _plain(value: Any) -> str:

@@ -39,7 +39,13 @@ class PolicyEntry:
         return self.build(self.options() if options is None else options)
 
 
-_ENTRIES = (
+_ENTRIES = (  # in the order of forms; the first is what a new pool has
+    PolicyEntry(
+        "predict",
+        "Where the call should end soonest, by what passing calls have taught of each",
+        PredictOptions,
+        lambda options: Predict(options, random.random),
+    ),
     PolicyEntry("round_robin", "Whoever was chosen longest ago", RoundRobinOptions, lambda _: RoundRobin()),
     PolicyEntry("random", "Anyone, evenly", RandomOptions, lambda _: RandomChoice(random.random)),
     PolicyEntry(
@@ -87,12 +93,6 @@ _ENTRIES = (
         "The best score of weight, calls in flight and time to first byte",
         AdaptiveOptions,
         lambda options: Adaptive(options, random.random),
-    ),
-    PolicyEntry(
-        "predict",
-        "Where the call should end soonest, by what passing calls have taught of each",
-        PredictOptions,
-        lambda options: Predict(options, random.random),
     ),
 )
 

@@ -112,7 +112,10 @@ class Pool:
             return None
         if found.full and self._prefers_to_wait(found, need, now, len(self._queue)):
             return None
-        return self._enter(found, need, now)
+        got = self._enter(found, need, now)
+        if got is not None and got[1].worker.breaker.opened_until is not None:
+            self.wake()  # the worker takes no second trial: that may leave somebody with nobody, or begin a panic
+        return got
 
     def choose(
         self, need: Need, tried: Collection[WorkerId], now: float, *, is_free: bool = False

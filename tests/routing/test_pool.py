@@ -341,3 +341,17 @@ def test_sole_worker_with_open_breaker_is_spared_by_chance_as_often_as_it_fails(
     message = "No worker can take this call (1 worker: 1 circuit open)."
     assert refusal(lambda: pool.admit(NEED, 0)) == (FaultKind.NO_WORKER, message, 1)  # below 5 / 6
     assert pool.admit(NEED, 0) is not None
+
+
+def test_trial_that_leaves_less_than_half_of_the_workers_wakes_whom_the_panic_lets_in():
+    taken, broken = (worker(name, max_in_flight=1, profiles=ONLY_STREAMED) for name in "st")
+    pool = pool_of(taken, broken, worker("w", profiles=(Profile(streaming=False),)), breaker=FRAGILE, queue=QUEUE)
+    break_worker(pool, 1, now=5)
+    break_worker(pool, 2, now=0)
+    admitted(pool, Need(STREAMED.requirement, target="s"), now=30)
+    woken: list[str] = []
+    waiting = pool.join(STREAMED, lambda: woken.append("x"), 30)
+    assert waiting.admit(30) is None
+    admitted(pool, NEED, now=30)
+    assert woken == ["x"]
+    assert waiting.admit(30) is not None
